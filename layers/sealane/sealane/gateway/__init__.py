@@ -1,0 +1,1 @@
+"""What AWS hands over and wants back. Knows neither the SDK nor the lanes."""

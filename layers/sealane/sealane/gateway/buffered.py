@@ -1,0 +1,77 @@
+"""Events to ASGI and back with Mangum: one whole answer for each event."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, cast
+
+from mangum import Mangum
+from mangum.protocols import HTTPCycle
+from mangum.types import ASGI, LambdaContext
+from starlette.types import ASGIApp
+
+from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestRejected, error_response
+from sealane.gateway.events import NotAnHttpEvent, http_event
+from sealane.gateway.loop import environment_loop
+
+__all__ = ["BufferedGateway"]
+
+logger = logging.getLogger(__name__)
+
+
+class BufferedGateway:
+    """Answers Lambda events with an ASGI application. Whatever the event, nothing is raised.
+
+    Mangum reads the events and writes the answers. Its own `__call__` is not used: it starts a task for each
+    invocation (see `EnvironmentLoop`).
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = cast(ASGI, app)
+        self._mangum = Mangum(self._app, lifespan="off")
+        self._loop = environment_loop()
+
+    def __call__(self, event: object, context: LambdaContext) -> dict[str, Any]:
+        """The answer to one event, in the shape that its sender reads."""
+        if _is_ping(event):
+            return {"statusCode": 204}
+        try:
+            return self._answer(event, context)
+        except NotAnHttpEvent as error:
+            logger.warning("refused: not an HTTP event: %s", error)
+            return _error(RequestRejected(400, INVALID_REQUEST, "Bad request: not an HTTP event"))
+        except (Exception, SystemExit):
+            # A library that calls sys.exit would else take the environment with it.
+            logger.exception("an invocation failed")
+            return _error(RequestRejected(500, INTERNAL_ERROR, "Internal server error"))
+
+    def _answer(self, event: object, context: LambdaContext) -> dict[str, Any]:
+        made = http_event(event)
+        handler = self._mangum.infer(made.event, context)
+        scope = handler.scope
+        made.complete(scope, event)
+        cycle = HTTPCycle(scope, handler.body)
+        self._loop.run(cycle.run(self._app))
+
+        typed = any(name == b"content-type" for name, _ in cycle.headers)
+        if not typed and cycle.body:
+            cycle.headers = [*cycle.headers, [b"content-type", b"text/plain; charset=utf-8"]]
+        answer = handler({"status": cycle.status, "headers": cycle.headers, "body": cycle.body})
+        if not typed and not cycle.body:
+            # Mangum types an answer of payload 2.0 as JSON even when it has no body.
+            answer["headers"].pop("content-type", None)
+        return answer
+
+
+def _is_ping(event: object) -> bool:
+    """Whether a scheduler keeps the environment warm: EventBridge, or what warm-up plugins imitate of it."""
+    return isinstance(event, Mapping) and "source" in event and "requestContext" not in event
+
+
+def _error(rejection: RequestRejected) -> dict[str, Any]:
+    response = error_response(rejection)
+    return {
+        "statusCode": rejection.status,
+        "headers": {"content-type": "application/json"},
+        "body": bytes(response.body).decode(),
+        "isBase64Encoded": False,
+    }

@@ -1,0 +1,81 @@
+"""One event loop, and one task that everything runs in, for as long as the environment lives."""
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["EnvironmentLoop", "environment_loop"]
+
+T = TypeVar("T")
+
+
+class EnvironmentLoop:
+    """Runs coroutines one after the other, from synchronous code.
+
+    All of them run in one long-lived task. anyio ends its worker threads with the task at the root of those that
+    use them, so with a task for each invocation every synchronous tool would cost a new thread.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._lock = threading.RLock()
+        self._start()
+
+    def _start(self) -> None:
+        self._calls: asyncio.Queue[Callable[[], Coroutine[Any, Any, None]]] = asyncio.Queue()
+        self._root = self._loop.create_task(self._serve(self._calls))
+
+    @staticmethod
+    async def _serve(calls: "asyncio.Queue[Callable[[], Coroutine[Any, Any, None]]]") -> None:
+        while True:
+            call = await calls.get()
+            await call()
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The result of `coroutine`.
+
+        Raises:
+            BaseException: whatever the coroutine raises, or whatever interrupts the thread meanwhile; what the
+                interrupted coroutine had begun is cancelled.
+        """
+        with self._lock:
+            result: asyncio.Future[T] = self._loop.create_future()
+
+            async def call() -> None:
+                try:
+                    value = await coroutine
+                except BaseException as error:
+                    if not result.done():
+                        result.set_exception(error)
+                else:
+                    result.set_result(value)
+
+            self._calls.put_nowait(call)
+            try:
+                return self._loop.run_until_complete(result)
+            finally:
+                if not result.done() or self._root.done():
+                    self._restart()
+
+    def _restart(self) -> None:
+        self._root.cancel()
+        self._loop.run_until_complete(asyncio.wait([self._root], timeout=1))
+        self._start()
+
+    def close(self) -> None:
+        """End the task and the loop."""
+        with self._lock:
+            self._root.cancel()
+            self._loop.run_until_complete(asyncio.wait([self._root], timeout=1))
+            self._loop.close()
+
+
+@functools.cache
+def environment_loop() -> EnvironmentLoop:
+    """The loop of this environment."""
+    loop = EnvironmentLoop()
+    # Not atexit: the interpreter joins threads before that, and anyio's end only with the loop's task.
+    threading._register_atexit(loop.close)  # type: ignore[attr-defined]
+    return loop

@@ -1,0 +1,286 @@
+"""create_mcp_handler: a server factory and options in, a Lambda handler out."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from functools import cached_property
+from typing import Any
+
+from mangum.types import LambdaContext
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from starlette.authentication import AuthCredentials
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sealane import compatibility, stateless
+from sealane.era import Era, decode, era_of
+from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestId, RequestRejected, error_response
+from sealane.factory import RequestContext, ServerFactory, ServerMaker, low_level_server
+from sealane.gateway.buffered import BufferedGateway
+from sealane.options import HandlerOptions, handler_options
+from sealane.policy.auth_context import auth_context
+from sealane.policy.body import read_body
+from sealane.policy.cors import cors_middleware
+from sealane.policy.hosts import check_host
+from sealane.policy.origins import check_origin, origin_hostnames
+from sealane.response_mode import ResponseShaper
+from sealane.subscriptions import Notifier, Subscriptions
+
+__all__ = ["McpHandler", "create_mcp_handler"]
+
+logger = logging.getLogger(__name__)
+
+
+def create_mcp_handler(factory: ServerFactory, **options: Any) -> "McpHandler":
+    """Make a Lambda handler that serves MCP, with a fresh server from `factory` for each HTTP request.
+
+        handler = create_mcp_handler(create_server)
+
+    Args:
+        factory: makes an `MCPServer` or low-level `Server`; sync or async, with no parameter or one `RequestContext`.
+        options: see `HandlerOptions`.
+
+    Raises:
+        TypeError: for a ready server instead of a factory, a server of SDK v1, or an option that does not exist.
+        ValueError: for a value that an option refuses.
+    """
+    return McpHandler(factory, handler_options(**options))
+
+
+class McpHandler:
+    """Serves MCP to Lambda (call it), to code that has a Starlette request (`fetch`), and to ASGI servers (`app`).
+
+    Made by `create_mcp_handler`.
+
+    Attributes:
+        app: the same as an ASGI application.
+        notify: publishes changes to open subscriptions.
+    """
+
+    def __init__(self, factory: ServerFactory, options: HandlerOptions) -> None:
+        self._maker = ServerMaker(factory)
+        self._options = options
+        self._route = options.route.rstrip("/")
+        self._cors_hostnames = frozenset[str]() if options.cors is False else origin_hostnames(options.cors.origins)
+        self._subscriptions = Subscriptions(options.subscriptions, options.max_subscriptions)
+        self.notify = Notifier(options.subscriptions)
+        serve = AuthContextMiddleware(self._serve)
+        self.app = serve if options.cors is False else cors_middleware(serve, options.cors)
+
+    def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
+        """Answer one Lambda event of API Gateway (REST or HTTP API), a function URL or an ALB. Never raises."""
+        return self._gateway(event, context)
+
+    @cached_property
+    def _gateway(self) -> BufferedGateway:
+        return BufferedGateway(self.app)
+
+    async def fetch(
+        self, request: Request, *, auth_info: AccessToken | None = None, parsed_body: object = None
+    ) -> Response:
+        """Answer one Starlette request, behind another framework or middleware.
+
+        Args:
+            request: a request whose body was not consumed, or was read with `await request.body()`.
+            auth_info: the caller as the code in front has verified it; wins over the request's user.
+            parsed_body: the decoded JSON body, when the code in front has read it; it is not read again.
+
+        Returns:
+            The whole answer, or a `StreamingResponse` that is to be iterated while the request is served.
+        """
+        scope = {**request.scope}
+        if auth_info is not None:
+            scope["user"] = AuthenticatedUser(auth_info)
+            scope["auth"] = AuthCredentials(auth_info.scopes)
+        body = request.stream() if parsed_body is None else _once(json.dumps(parsed_body).encode())
+        return await _collect(self.app, scope, _receive(body, request.receive))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application inside CORS: one answer for every HTTP request, whatever happens."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"sealane serves HTTP requests, not {scope['type']}")
+        answer = _Answer(send)
+        try:
+            await self._exchange(Request(scope, receive), answer)
+        except RequestRejected as rejection:
+            await error_response(rejection, answer.request_id)(scope, receive, send)
+            self._report(rejection)
+        except ClientDisconnect:
+            logger.info("the client left before it had sent its request")
+        except Exception as error:
+            logger.exception("a request failed")
+            if not answer.started:
+                internal = RequestRejected(500, INTERNAL_ERROR, "Internal server error")
+                await error_response(internal, answer.request_id)(scope, receive, send)
+            self._report(error)
+        else:
+            if (refusal := answer.rejection()) is not None:
+                self._report(refusal)
+
+    async def _exchange(self, request: Request, answer: "_Answer") -> None:
+        """Policy, era, lane, factory, SDK: the way of one request.
+
+        Raises:
+            RequestRejected: the request is not served, and nothing was sent.
+        """
+        options = self._options
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        if path.rstrip("/") != self._route:
+            raise RequestRejected(404, INVALID_REQUEST, "Not found", reason=f"no route {path!r}")
+        check_host(request, options.allowed_hostnames)
+        check_origin(request, options.allowed_origin_hostnames, self._cors_hostnames)
+        compatibility.check_method(request)
+        stateless.check_media_types(request, options.response_mode == "json")
+        body = await read_body(request, options.max_request_body_size)
+        message = decode(body)
+        answer.request_id = _request_id(message)
+        era = era_of(request.method, request.headers, message)
+        if era == "modern":
+            stateless.check_routable(request, message)
+        elif compatibility.is_only_acknowledged(request, message, options.legacy):
+            await Response(status_code=202)(request.scope, request.receive, answer.send)
+            return
+        await self._answer(era, request, body, answer.send)
+
+    async def _answer(self, era: Era, request: Request, body: bytes, send: Send) -> None:
+        """Let a fresh server answer `request`."""
+        options = self._options
+        scope = request.scope
+        user = scope.get("user")
+        auth_info = user.access_token if isinstance(user, AuthenticatedUser) else None
+        context = RequestContext(
+            era=era,
+            request=request,
+            auth_info=auth_info,
+            event=scope.get("aws.event"),
+            lambda_context=scope.get("aws.context"),
+        )
+        properties = options.auth_context
+        if properties is None and auth_info is not None:
+            properties = auth_info.claims
+        with auth_context(properties):
+            product = await self._maker.make(context)
+            server = low_level_server(product)
+            self._subscriptions.fit(product, server)
+            if era == "legacy":
+                compatibility.explain_unreachable_client(server)
+            shaper = ResponseShaper(send, era=era, mode=options.response_mode, keep_alive=options.keep_alive)
+            try:
+                await stateless.serve(
+                    server,
+                    scope,
+                    _receive(_once(body), request.receive),
+                    shaper.send,
+                    json_response=options.response_mode == "json",
+                    max_body_size=options.max_request_body_size,
+                )
+            finally:
+                await shaper.close()
+
+    def _report(self, error: Exception) -> None:
+        if isinstance(error, RequestRejected):
+            logger.warning("refused: %s", error)
+        if self._options.on_error is not None:
+            try:
+                self._options.on_error(error)
+            except Exception:
+                logger.exception("on_error raised; the answer is not changed")
+
+
+class _Answer:
+    """What became of one request: an ASGI `send` that remembers whether an answer has begun, and a refusal in it."""
+
+    def __init__(self, send: Send) -> None:
+        self.request_id: RequestId | None = None
+        self._send = send
+        self._status = 0
+        self._body = b""
+
+    @property
+    def started(self) -> bool:
+        """Whether the client has got a status."""
+        return self._status != 0
+
+    async def send(self, message: Message) -> None:
+        """Pass one ASGI message on."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+        elif self._status >= 400:
+            self._body += message.get("body", b"")
+        await self._send(message)
+
+    def rejection(self) -> RequestRejected | None:
+        """The refusal that the SDK sent, if the answer was one."""
+        if self._status < 400:
+            return None
+        body = decode(self._body)
+        error = body.get("error") if isinstance(body, dict) else None
+        code, message = (error["code"], error["message"]) if error else (INVALID_REQUEST, "refused by the SDK")
+        return RequestRejected(self._status, code, message)
+
+
+def _request_id(message: object) -> RequestId | None:
+    """The id of a single JSON-RPC request; an error answers `null` where there is none (JSON-RPC 2.0, section 5)."""
+    request_id = message.get("id") if isinstance(message, dict) and "method" in message else None
+    return request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+def _receive(body: AsyncIterator[bytes], receive: Receive) -> Receive:
+    """An ASGI `receive` that gives `body`, then what `receive` has to say (the client's disconnect)."""
+    ended = False
+
+    async def receive_body() -> Message:
+        nonlocal ended
+        if ended:
+            return await receive()
+        try:
+            chunk = await anext(body)
+        except StopAsyncIteration:
+            chunk, ended = b"", True
+        return {"type": "http.request", "body": chunk, "more_body": not ended}
+
+    return receive_body
+
+
+async def _collect(app: ASGIApp, scope: Scope, receive: Receive) -> Response:
+    """Run an ASGI application as far as its answer needs: to the end, or to the first chunk of a stream."""
+    messages: asyncio.Queue[Message | None] = asyncio.Queue(maxsize=1)
+
+    async def run() -> None:
+        try:
+            await app(scope, receive, messages.put)
+        finally:
+            await messages.put(None)
+
+    task = asyncio.get_running_loop().create_task(run())
+    try:
+        start, first = await messages.get(), await messages.get()
+    except BaseException:
+        task.cancel()
+        raise
+    if start is None or first is None:
+        raise ClientDisconnect
+
+    async def chunks() -> AsyncIterator[bytes]:
+        message: Message | None = first
+        try:
+            while message is not None:
+                yield message.get("body", b"")
+                message = await messages.get()
+        finally:
+            task.cancel()
+
+    if first.get("more_body", False):
+        response: Response = StreamingResponse(chunks(), status_code=start["status"])
+    else:
+        response = Response(first.get("body", b""), status_code=start["status"])
+    response.raw_headers = list(start["headers"])
+    return response

@@ -1,0 +1,34 @@
+"""The request body, read once and never beyond its limit."""
+
+from starlette.requests import Request
+
+from sealane.errors import INVALID_REQUEST, RequestRejected
+
+__all__ = ["read_body"]
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body of `request`.
+
+    Args:
+        limit: largest accepted size in bytes.
+
+    Raises:
+        RequestRejected: 413 when the body is larger; what lies beyond the limit is not read.
+        starlette.requests.ClientDisconnect: the client left before it had sent the body.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > limit:
+        raise _too_large(limit)
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> RequestRejected:
+    return RequestRejected(413, INVALID_REQUEST, f"Content too large: the body may have {limit} bytes")

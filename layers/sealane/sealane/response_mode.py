@@ -1,0 +1,125 @@
+"""Shapes the SDK's answer to one request: JSON, an event stream when needed, or always an event stream."""
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Final
+
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from starlette.datastructures import Headers
+from starlette.types import Message, Send
+
+from sealane.era import Era
+from sealane.options import ResponseMode
+
+__all__ = ["ResponseShaper"]
+
+_EVENT_STREAM_HEADERS: Final = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+_KEEP_ALIVE: Final = b": keep-alive\r\n\r\n"
+
+
+class ResponseShaper:
+    """An ASGI `send` in front of another one.
+
+    In `auto` mode an event stream is held back until its first message shows what it is: a result that nothing
+    preceded leaves as JSON. In `sse` mode a JSON result leaves as a stream of one event; an error that the
+    protocol gives a status other than 200 keeps it. The SDK's comment lines give way to our own, so that
+    `keep_alive` holds on both eras.
+
+    Args:
+        send: the ASGI `send` to shape for.
+        keep_alive: seconds between comment lines on an open stream; 0 for none.
+    """
+
+    def __init__(self, send: Send, *, era: Era, mode: ResponseMode, keep_alive: float) -> None:
+        self._send = send
+        self._era = era
+        self._mode = mode
+        self._keep_alive = keep_alive
+        self._holding = False
+        self._json = bytearray()
+        self._collecting_json = False
+        self._finished = False
+        self._keep_alive_task: asyncio.Task[None] | None = None
+
+    async def send(self, message: Message) -> None:
+        """Take one ASGI message of the SDK's answer."""
+        if self._finished:
+            return
+        if message["type"] == "http.response.start":
+            await self._start(message)
+        elif self._collecting_json:
+            await self._collect_json(message)
+        elif self._holding:
+            await self._first_event(message)
+        else:
+            self._finished = not message.get("more_body", False)
+            if self._finished or not _is_comment(message.get("body", b"")):
+                await self._send(message)
+
+    async def close(self) -> None:
+        """End the comment lines; to be called whatever became of the answer."""
+        if self._keep_alive_task is not None:
+            self._keep_alive_task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keep_alive_task
+
+    async def _start(self, message: Message) -> None:
+        media_type = Headers(raw=message["headers"]).get("content-type", "")
+        if media_type.startswith("text/event-stream"):
+            if self._mode == "auto":
+                self._holding = True
+            else:
+                await self._open_stream()
+        elif self._mode == "sse" and message["status"] == 200:
+            self._collecting_json = True
+        else:
+            await self._send(message)
+
+    async def _open_stream(self) -> None:
+        self._holding = False
+        await self._send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM_HEADERS})
+        if self._keep_alive:
+            self._keep_alive_task = asyncio.get_running_loop().create_task(self._comment())
+
+    async def _collect_json(self, message: Message) -> None:
+        self._json += message.get("body", b"")
+        if not message.get("more_body", False):
+            self._finished = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM_HEADERS})
+            event = b"event: message\r\ndata: %b\r\n\r\n" % bytes(self._json)
+            await self._send({"type": "http.response.body", "body": event, "more_body": False})
+
+    async def _first_event(self, message: Message) -> None:
+        """Decide between JSON and a stream by the first message of the SDK's stream."""
+        event = message.get("body", b"")
+        if _is_comment(event):
+            return
+        data = b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
+        answer = json.loads(data) if data else {}
+        if "result" not in answer and "error" not in answer:
+            await self._open_stream()
+            await self.send(message)
+            return
+        self._finished = True
+        # The handshake revisions answer every JSON-RPC error with 200.
+        code = answer["error"]["code"] if "error" in answer and self._era == "modern" else None
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(data))]
+        status = 200 if code is None else ERROR_CODE_HTTP_STATUS.get(code, 200)
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def _comment(self) -> None:
+        while True:
+            await asyncio.sleep(self._keep_alive)
+            if self._finished:
+                return
+            await self._send({"type": "http.response.body", "body": _KEEP_ALIVE, "more_body": True})
+
+
+def _is_comment(event: bytes) -> bool:
+    return event.startswith(b":")
