@@ -1,16 +1,30 @@
 """Tools, prompts and resources described once, served by every fresh server."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from mcp.server.mcpserver import MCPServer, ResourceSecurity
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.resources import DEFAULT_RESOURCE_SECURITY, Resource, ResourceTemplate
 from mcp.server.mcpserver.tools import Tool
+from mcp_types import (
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    PromptReference,
+    ResourceTemplateReference,
+)
 
 __all__ = ["Catalog", "Described"]
 
 T = TypeVar("T", bound="Described")
+CompletionT = TypeVar(
+    "CompletionT",
+    bound=Callable[
+        [PromptReference | ResourceTemplateReference, CompletionArgument, CompletionContext | None],
+        Awaitable[Completion | None],
+    ],
+)
 
 Described = Tool | Resource | ResourceTemplate | Prompt
 """What a catalog holds: each has a `name`; all but prompts have `meta`."""
@@ -44,7 +58,11 @@ class Catalog:
         self.add_resource = described.add_resource
         self.prompt = described.prompt
         self.add_prompt = described.add_prompt
-        self.completion = described.completion
+
+    def completion(self) -> Callable[[CompletionT], CompletionT]:
+        """Decorator of the function that completes arguments, as `MCPServer.completion`."""
+        decorator: Callable[[CompletionT], CompletionT] = self._described.completion()  # type: ignore[no-untyped-call]
+        return decorator
 
     def server(
         self, name: str, *, include: Callable[[Described], bool] | None = None, **options: Any

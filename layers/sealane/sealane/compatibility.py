@@ -34,7 +34,7 @@ _NO_BACK_CHANNEL: Final = (
     "revision 2026-07-28 answer, or serve this server with the legacy lane."
 )
 _UNREADABLE_RESULT: Final = (
-    "This needs an answer from the user, and clients of this protocol revision cannot be asked in a result. "
+    "This result is input_required, which clients of this protocol revision cannot read. "
     "To the author: check RequestContext.era, or serve this server with the legacy lane."
 )
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from functools import cached_property
 from typing import Any
 
+import anyio
 from mangum.types import LambdaContext
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -111,14 +112,17 @@ class McpHandler:
             self._report(rejection)
         except ClientDisconnect:
             logger.info("the client left before it had sent its request")
-        except Exception as error:
+        except (Exception, BaseExceptionGroup) as error:
             logger.exception("a request failed")
             if not answer.started:
-                internal = RequestRejected(500, INTERNAL_ERROR, "Internal server error")
-                await error_response(internal, answer.request_id)(scope, receive, send)
-            self._report(error)
+                await error_response(_failed(), answer.request_id)(scope, receive, send)
+            self._report(error if isinstance(error, Exception) else _failed(repr(error)))
         else:
-            if (refusal := answer.rejection()) is not None:
+            refusal = answer.rejection()
+            if not answer.started:
+                refusal = _failed("the SDK ended the exchange without an answer")
+                await error_response(refusal, answer.request_id)(scope, receive, send)
+            if refusal is not None:
                 self._report(refusal)
 
     async def _exchange(self, request: Request, answer: "_Answer") -> None:
@@ -223,6 +227,10 @@ class _Answer:
         return RequestRejected(self._status, code, message)
 
 
+def _failed(reason: str | None = None) -> RequestRejected:
+    return RequestRejected(500, INTERNAL_ERROR, "Internal server error", reason=reason)
+
+
 def _request_id(message: object) -> RequestId | None:
     """The id of a single JSON-RPC request; an error answers `null` where there is none (JSON-RPC 2.0, section 5)."""
     request_id = message.get("id") if isinstance(message, dict) and "method" in message else None
@@ -252,35 +260,34 @@ def _receive(body: AsyncIterator[bytes], receive: Receive) -> Receive:
 
 async def _collect(app: ASGIApp, scope: Scope, receive: Receive) -> Response:
     """Run an ASGI application as far as its answer needs: to the end, or to the first chunk of a stream."""
-    messages: asyncio.Queue[Message | None] = asyncio.Queue(maxsize=1)
+    sent, messages = anyio.create_memory_object_stream[Message](0)
 
     async def run() -> None:
-        try:
-            await app(scope, receive, messages.put)
-        finally:
-            await messages.put(None)
+        async with sent:
+            await app(scope, receive, sent.send)
 
     task = asyncio.get_running_loop().create_task(run())
     try:
-        start, first = await messages.get(), await messages.get()
+        start, first = await messages.receive(), await messages.receive()
+    except anyio.EndOfStream:
+        raise ClientDisconnect from None
     except BaseException:
         task.cancel()
         raise
-    if start is None or first is None:
-        raise ClientDisconnect
 
     async def chunks() -> AsyncIterator[bytes]:
-        message: Message | None = first
         try:
-            while message is not None:
+            yield first.get("body", b"")
+            async for message in messages:
                 yield message.get("body", b"")
-                message = await messages.get()
         finally:
             task.cancel()
+            messages.close()
 
     if first.get("more_body", False):
         response: Response = StreamingResponse(chunks(), status_code=start["status"])
     else:
+        messages.close()
         response = Response(first.get("body", b""), status_code=start["status"])
     response.raw_headers = list(start["headers"])
     return response

@@ -100,7 +100,10 @@ class ResponseShaper:
         if _is_comment(event):
             return
         data = b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))
-        answer = json.loads(data) if data else {}
+        if not data:
+            # The SDK ended the stream with nothing in it: no answer, which is for the handler to say.
+            return
+        answer = json.loads(data)
         if "result" not in answer and "error" not in answer:
             await self._open_stream()
             await self.send(message)

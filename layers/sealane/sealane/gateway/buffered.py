@@ -38,16 +38,20 @@ class BufferedGateway:
             return self._answer(event, context)
         except NotAnHttpEvent as error:
             logger.warning("refused: not an HTTP event: %s", error)
-            return _error(RequestRejected(400, INVALID_REQUEST, "Bad request: not an HTTP event"))
+            return _error(RequestRejected(400, INVALID_REQUEST, "Bad request: not an HTTP event"), event)
         except (Exception, SystemExit):
             # A library that calls sys.exit would else take the environment with it.
             logger.exception("an invocation failed")
-            return _error(RequestRejected(500, INTERNAL_ERROR, "Internal server error"))
+            return _error(RequestRejected(500, INTERNAL_ERROR, "Internal server error"), event)
 
     def _answer(self, event: object, context: LambdaContext) -> dict[str, Any]:
         made = http_event(event)
         handler = self._mangum.infer(made.event, context)
-        scope = handler.scope
+        try:
+            scope = handler.scope
+        except UnicodeEncodeError as error:
+            # JSON can hold half a surrogate pair, HTTP cannot.
+            raise NotAnHttpEvent(str(error)) from None
         made.complete(scope, event)
         cycle = HTTPCycle(scope, handler.body)
         self._loop.run(cycle.run(self._app))
@@ -58,7 +62,7 @@ class BufferedGateway:
         answer = handler({"status": cycle.status, "headers": cycle.headers, "body": cycle.body})
         if not typed and not cycle.body:
             # Mangum types an answer of payload 2.0 as JSON even when it has no body.
-            answer["headers"].pop("content-type", None)
+            answer.get("headers", {}).pop("content-type", None)
         return answer
 
 
@@ -67,11 +71,17 @@ def _is_ping(event: object) -> bool:
     return isinstance(event, Mapping) and "source" in event and "requestContext" not in event
 
 
-def _error(rejection: RequestRejected) -> dict[str, Any]:
-    response = error_response(rejection)
+def _error(rejection: RequestRejected, event: object) -> dict[str, Any]:
+    media_type = "application/json"
+    # A load balancer reads only the kind of headers that it sends.
+    multiple = isinstance(event, Mapping) and "multiValueHeaders" in event
     return {
         "statusCode": rejection.status,
-        "headers": {"content-type": "application/json"},
-        "body": bytes(response.body).decode(),
+        **(
+            {"multiValueHeaders": {"content-type": [media_type]}}
+            if multiple
+            else {"headers": {"content-type": media_type}}
+        ),
+        "body": bytes(error_response(rejection).body).decode(),
         "isBase64Encoded": False,
     }

@@ -10,11 +10,14 @@ from typing import Any, Final
 
 from mangum.types import LambdaEvent, Scope
 
-from sealane.policy.hosts import ENDPOINT_KEY, hostname_of
+from sealane.policy.hosts import ENDPOINT_KEY, aws_name, hostname_of
 
 __all__ = ["HttpEvent", "NotAnHttpEvent", "http_event"]
 
+# RFC 9110 section 5.1: a token. Starlette cannot look up a name with other letters.
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _PORT: Final = re.compile(r":([0-9]{1,5})$")
+_FORWARDED_PORT: Final = re.compile(r"[0-9]{1,5}")
 
 
 class NotAnHttpEvent(ValueError):
@@ -59,25 +62,24 @@ def http_event(event: object) -> HttpEvent:
     made = {**event, "body": _body(event), "isBase64Encoded": False}
     http = context.get("http")
     if event.get("version") == "2.0" and isinstance(http, Mapping):
-        path = _text(event.get("rawPath")) or _text(http.get("path"))
-        stage = _text(context.get("stage"))
-        # An HTTP API puts a named stage before the path; "/production" is not stage "prod".
-        if stage and stage != "$default" and path.startswith(f"/{stage}/"):
-            path = path[len(stage) + 1 :]
-        path = _routed_path(path, _text(event.get("routeKey")).partition(" ")[2], event.get("pathParameters"))
+        path, stage = _text(event.get("rawPath")) or _text(http.get("path")), _text(context.get("stage"))
+        path = _routed_path(path, _text(event.get("routeKey")).partition(" ")[2], event.get("pathParameters"), stage)
         method = _text(http.get("method"))
         made["requestContext"] = {
             **context,
             "http": {"path": path, "method": method.upper(), "sourceIp": _text(http.get("sourceIp"))},
         }
         made["rawQueryString"] = _text(event.get("rawQueryString"))
-        made["cookies"] = [item for item in event.get("cookies") or () if isinstance(item, str)]
+        made["cookies"] = _texts(event.get("cookies"))
     else:
-        method = _text(event.get("httpMethod"))
-        path = _routed_path(_text(event.get("path")), _text(event.get("resource")), event.get("pathParameters"))
+        method, path = _text(event.get("httpMethod")), _text(event.get("path"))
+        # A REST API has no stage in its path; an HTTP API has it in this payload too, which then has a version.
+        stage = _text(context.get("stage")) if "version" in event else ""
+        path = _routed_path(path, _text(event.get("resource")), event.get("pathParameters"), stage)
         made["httpMethod"], made["path"] = method.upper(), path
-        for name in ("queryStringParameters", "multiValueQueryStringParameters"):
-            made[name] = value if isinstance(value := event.get(name), Mapping) else {}
+        query = {name: _texts([value]) for name, value in _items(event.get("queryStringParameters"))}
+        query |= {name: _texts(values) for name, values in _items(event.get("multiValueQueryStringParameters"))}
+        made["multiValueQueryStringParameters"], made["queryStringParameters"] = query, None
         # Mangum tells REST from HTTP events by `version`, which payload 1.0 of an HTTP API has too.
         made.pop("version", None)
         made["resource"] = _text(event.get("resource"))
@@ -88,23 +90,33 @@ def http_event(event: object) -> HttpEvent:
     if not method or not path.startswith("/"):
         raise NotAnHttpEvent("the event names no HTTP method and path")
     hosts = _headers(made, event)
-    local = os.environ.get("AWS_SAM_LOCAL") == "true"
-    return HttpEvent(made, hosts, "localhost" if local else _text(context.get("domainName")) or None)
+    return HttpEvent(made, hosts, _endpoint(context))
+
+
+def _endpoint(context: Mapping[str, Any]) -> str | None:
+    """The name under which the gateway was reached.
+
+    `sam local start-api` copies it from the client's `Host`; there, what is not AWS's own name is this machine.
+    """
+    domain_name = _text(context.get("domainName")) or None
+    if os.environ.get("AWS_SAM_LOCAL") == "true" and aws_name(domain_name) is None:
+        return "localhost"
+    return domain_name
 
 
 def _headers(made: dict[str, Any], event: Mapping[str, Any]) -> list[str]:
     """Write the event's well-formed headers into `made`, under lower-case names, and return those named `Host`."""
-    multi: dict[str, list[str]] = {}
-    for name, value in _items(event.get("headers")):
-        if isinstance(value, str):
-            multi[name.lower()] = [value]
-    for name, values in _items(event.get("multiValueHeaders")):
-        if isinstance(values, list):
-            multi[name.lower()] = [value for value in values if isinstance(value, str)]
-    multi = {name: values for name, values in multi.items() if values}
+    given = {name.lower(): _texts([value]) for name, value in _items(event.get("headers"))}
+    given |= {name.lower(): _texts(values) for name, values in _items(event.get("multiValueHeaders"))}
+    # The spaces around a value are no part of it (RFC 9110 section 5.5).
+    multi = {
+        name: [value.strip(" \t") for value in values]
+        for name, values in given.items()
+        if values and _HEADER_NAME.fullmatch(name)
+    }
     hosts = multi.pop("host", [])
-    if not multi.get("x-forwarded-port", ["0"])[0].isdecimal():
-        del multi["x-forwarded-port"]
+    if not _FORWARDED_PORT.fullmatch(",".join(multi.get("x-forwarded-port", []))):
+        multi.pop("x-forwarded-port", None)
     made["headers"] = {name: ",".join(values) for name, values in multi.items()}
     if "multiValueHeaders" in event:
         made["multiValueHeaders"] = multi
@@ -123,18 +135,29 @@ def _body(event: Mapping[str, Any]) -> bytes:
         raise NotAnHttpEvent("the event's body is not in the encoding that it names") from None
 
 
-def _routed_path(path: str, template: str, parameters: object) -> str:
-    """`path` without the base path of a custom domain: what the API's own route, filled in, ends it with."""
-    if not template.startswith("/"):
+def _routed_path(path: str, template: str, parameters: object, stage: str) -> str:
+    """`path` without what stands before the API's own: a custom domain's base path, an HTTP API's named stage.
+
+    The API's route, filled in, ends the path wherever it is known. Without one the stage is taken off;
+    "/production" is not stage "prod".
+    """
+    if template.startswith("/"):
+        for name, value in _items(parameters):
+            if isinstance(value, str):
+                template = template.replace(f"{{{name}+}}", value).replace(f"{{{name}}}", value)
+        if path.rstrip("/").endswith(template.rstrip("/")):
+            return template
+    if stage in ("", "$default") or not f"{path}/".startswith(f"/{stage}/"):
         return path
-    for name, value in _items(parameters):
-        if isinstance(value, str):
-            template = template.replace(f"{{{name}+}}", value).replace(f"{{{name}}}", value)
-    return template if path.rstrip("/").endswith(template.rstrip("/")) else path
+    return path[len(stage) + 1 :] or "/"
 
 
 def _items(value: object) -> list[tuple[str, Any]]:
     return [item for item in value.items() if isinstance(item[0], str)] if isinstance(value, Mapping) else []
+
+
+def _texts(value: object) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def _text(value: object) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 __all__ = ["EnvironmentLoop", "environment_loop"]
 
 T = TypeVar("T")
+Call = Callable[[], Coroutine[Any, Any, None]]
 
 
 class EnvironmentLoop:
@@ -24,13 +25,12 @@ class EnvironmentLoop:
         self._start()
 
     def _start(self) -> None:
-        self._calls: asyncio.Queue[Callable[[], Coroutine[Any, Any, None]]] = asyncio.Queue()
+        self._calls: asyncio.Queue[Call | None] = asyncio.Queue()
         self._root = self._loop.create_task(self._serve(self._calls))
 
     @staticmethod
-    async def _serve(calls: "asyncio.Queue[Callable[[], Coroutine[Any, Any, None]]]") -> None:
-        while True:
-            call = await calls.get()
+    async def _serve(calls: "asyncio.Queue[Call | None]") -> None:
+        while (call := await calls.get()) is not None:
             await call()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -50,25 +50,38 @@ class EnvironmentLoop:
                     if not result.done():
                         result.set_exception(error)
                 else:
-                    result.set_result(value)
+                    if not result.done():
+                        result.set_result(value)
 
-            self._calls.put_nowait(call)
             try:
+                self._calls.put_nowait(call)
                 return self._loop.run_until_complete(result)
             finally:
                 if not result.done() or self._root.done():
+                    result.cancel()
                     self._restart()
 
     def _restart(self) -> None:
-        self._root.cancel()
-        self._loop.run_until_complete(asyncio.wait([self._root], timeout=1))
+        # The new task first: what interrupts the wait must not leave the loop without one.
+        root, calls = self._root, self._calls
         self._start()
+        self._end(root, calls)
+
+    def _end(self, root: "asyncio.Task[None]", calls: "asyncio.Queue[Call | None]") -> None:
+        root.cancel()
+        # Mangum answers 500 to a cancellation and goes on; this ends the task all the same.
+        calls.put_nowait(None)
+        self._loop.run_until_complete(asyncio.wait([root], timeout=1))
 
     def close(self) -> None:
-        """End the task and the loop."""
+        """End the task, what else runs, and the loop."""
         with self._lock:
-            self._root.cancel()
-            self._loop.run_until_complete(asyncio.wait([self._root], timeout=1))
+            self._end(self._root, self._calls)
+            # What libraries keep on the loop, such as the shutdown watcher of sse-starlette.
+            if others := asyncio.all_tasks(self._loop):
+                for task in others:
+                    task.cancel()
+                self._loop.run_until_complete(asyncio.wait(others, timeout=1))
             self._loop.close()
 
 

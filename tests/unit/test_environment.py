@@ -1,0 +1,137 @@
+"""One environment serves very many requests: nothing that belongs to a request is kept, nothing is started for each."""
+
+import asyncio
+import gc
+import logging
+import os
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from mcp.server.lowlevel.server import Server
+from mcp.server.mcpserver import Context
+
+from sealane import Catalog, create_mcp_handler
+from sealane.gateway.loop import environment_loop
+from tests.events import Answer, Headers, Message, ask, legacy, modern
+
+catalog = Catalog()
+
+
+@catalog.tool()
+async def hello() -> str:
+    return "Hello!"
+
+
+@catalog.tool()
+def thread() -> str:
+    return str(threading.get_ident())
+
+
+@catalog.tool()
+async def count(ctx: Context, to: int = 3, delay_ms: int = 0) -> str:
+    for step in range(1, to + 1):
+        await asyncio.sleep(delay_ms / 1000)
+        await ctx.report_progress(step, to)
+    return f"Counted to {to}."
+
+
+@catalog.tool()
+async def fails() -> str:
+    raise ValueError("a tool failed")
+
+
+handler = create_mcp_handler(lambda: catalog.server("environment"))
+
+
+def counted(headers: Headers, body: Message) -> tuple[Headers, Message]:
+    """The request for a tool's call, with a progress token."""
+    body["params"].setdefault("_meta", {})["progressToken"] = 1
+    return headers, body
+
+
+REQUESTS: list[tuple[tuple[Headers, Message], int]] = [
+    (modern("tools/call", name="hello", arguments={}), 200),
+    (legacy("tools/call", name="hello", arguments={}), 200),
+    (modern("tools/call", name="thread", arguments={}), 200),
+    (legacy("tools/call", name="thread", arguments={}), 200),
+    (counted(*modern("tools/call", name="count", arguments={"delay_ms": 0})), 200),
+    (counted(*legacy("tools/call", name="count", arguments={"delay_ms": 0})), 200),
+    (modern("tools/call", name="fails", arguments={}), 200),
+    (legacy("notifications/initialized"), 202),
+    (({**modern("tools/list")[0], "Host": "attacker.example"}, modern("tools/list")[1]), 421),
+    ((modern("tools/list")[0], legacy("tools/list")[1]), 400),
+]
+"""Requests that alternate, and how each is answered."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the process holds at a moment."""
+
+    threads: int
+    tasks: int
+    files: int
+    servers: int
+
+
+def held() -> Held:
+    gc.collect()
+    return Held(
+        threads=threading.active_count(),
+        tasks=len(asyncio.all_tasks(environment_loop()._loop)),
+        files=len(os.listdir("/dev/fd")),
+        servers=sum(issubclass(type(each), Server) for each in gc.get_objects()),
+    )
+
+
+def send(requests: int) -> None:
+    for number in range(requests):
+        request, status = REQUESTS[number % len(REQUESTS)]
+        assert ask(handler, request).status == status
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    """Allocations are traced, and nothing is logged: pytest keeps every record."""
+    logging.disable(logging.CRITICAL)
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+    logging.disable(logging.NOTSET)
+
+
+def test_the_progress_of_a_counting_request_is_streamed() -> None:
+    for request, _ in REQUESTS[4:6]:
+        answered: Answer = ask(handler, request)
+
+        assert answered.headers["content-type"] == "text/event-stream"
+        assert [message.get("method") for message in answered.messages] == ["notifications/progress"] * 3 + [None]
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_thousand_alternating_requests_leave_nothing_behind() -> None:
+    send(100)
+    warm = held()
+    start = tracemalloc.get_traced_memory()[0]
+    send(500)
+    half, middle = held(), tracemalloc.get_traced_memory()[0]
+    send(500)
+    full, end = held(), tracemalloc.get_traced_memory()[0]
+
+    assert (half, full) == (warm, warm)
+    # A kept server or task would be tens of kilobytes for each request.
+    assert end - middle <= max(middle - start, 0) + 50_000
+
+
+def test_a_synchronous_tool_runs_in_the_same_thread_each_time() -> None:
+    for request in (
+        modern("tools/call", name="thread", arguments={}),
+        legacy("tools/call", name="thread", arguments={}),
+    ):
+        threads = {ask(handler, request).json["result"]["content"][0]["text"] for _ in range(50)}
+
+        assert len(threads) == 1
+        assert threads != {str(threading.get_ident())}

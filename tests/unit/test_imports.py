@@ -1,0 +1,44 @@
+"""What imports what: the arrows of the design go down only."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def modules_after(statement: str) -> set[str]:
+    """Top-level and sealane modules that a fresh interpreter has after `statement`."""
+    code = f"import sys\n{statement}\nprint(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split())  # noqa: S603
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "sealane",
+        "sealane.errors",
+        "sealane.gateway.buffered",
+        "sealane.policy.auth_context",
+        "sealane.policy.body",
+        "sealane.policy.cors",
+        "sealane.policy.hosts",
+        "sealane.policy.origins",
+    ],
+)
+def test_what_both_sdk_generations_use_imports_neither(module: str) -> None:
+    assert not {"mcp", "mcp_types"} & modules_after(f"import {module}")
+
+
+def test_the_handler_imports_nothing_of_the_local_gateway() -> None:
+    loaded = modules_after("from sealane import *\nimport sealane.handler, sealane.catalog")
+    assert "mcp" in loaded
+    assert not {name for name in loaded if name.startswith(("sealane.local", "samtranslator", "typer", "awslambdaric"))}
+
+
+def test_every_public_name_can_be_imported() -> None:
+    import sealane
+
+    for name in sealane.__all__:
+        assert getattr(sealane, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'create_handler'"):
+        sealane.create_handler  # noqa: B018
