@@ -1,0 +1,49 @@
+# make run · make test · make build: see "make help". Needs make and Python 3.11 or later, nothing else.
+
+# The first Python that runs, is new enough and can make virtual environments; a version manager's dead shim is none.
+find_python = for python in python3.13 python3.12 python3.11 python3; do \
+	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && break; \
+	python=; \
+	done; \
+	test -n "$$python" || { echo "make: no Python 3.11 or later on the PATH" >&2; exit 1; }
+pip = -m pip install --quiet --disable-pip-version-check
+
+export SAM_CLI_TELEMETRY = 0
+export AWS_DEFAULT_REGION ?= us-east-1
+
+.DEFAULT_GOAL := help
+.PHONY: help run test build clean
+
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+
+run: .venv/.run ## Serve template.yaml at http://127.0.0.1:3000/mcp; ARGS="--port 3100" and the like go to "sealane run"
+	@.venv/bin/sealane run $(ARGS)
+
+test: .venv/.test .venv-sam/.sam ## Check format, lint and types, then run all tests
+	.venv/bin/ruff check layers functions tests
+	.venv/bin/ruff format --check layers functions tests
+	.venv/bin/mypy layers/sealane functions/stateless tests
+	.venv/bin/pytest
+
+build: .venv-sam/.sam ## Build what "sam deploy" uploads; ARGS go to "sam build"
+	.venv-sam/bin/sam build $(ARGS)
+
+clean: ## Remove virtual environments, builds and caches
+	rm -rf .venv .venv-sam .aws-sam build dist .mypy_cache .pytest_cache .ruff_cache layers/sealane/*.egg-info
+	find functions layers tests -name __pycache__ -prune -exec rm -rf {} +
+
+.venv/.run: pyproject.toml constraints.txt
+	@test -x .venv/bin/python || { $(find_python); echo "Making .venv"; $$python -m venv .venv; }
+	@.venv/bin/python $(pip) --constraint constraints.txt --editable '.[stateless,local]'
+	@touch $@
+
+.venv/.test: .venv/.run
+	@.venv/bin/python $(pip) --constraint constraints.txt --editable '.[stateless,local,dev]'
+	@touch $@
+
+# SAM CLI has an environment of its own: its pins and ours differ.
+.venv-sam/.sam: requirements-sam.txt
+	@test -x .venv-sam/bin/python || { $(find_python); echo "Making .venv-sam"; $$python -m venv .venv-sam; }
+	@.venv-sam/bin/python $(pip) --requirement requirements-sam.txt
+	@touch $@

@@ -1,0 +1,514 @@
+"""A SAM template as CloudFormation would get it: translated by AWS's own translator, with its values filled in."""
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TypeAlias
+
+import yaml
+from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]
+from samtranslator.public.exceptions import InvalidDocumentException  # type: ignore[import-untyped]
+from samtranslator.translator.translator import Translator  # type: ignore[import-untyped]
+
+from sealane.local.errors import TemplateError
+
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+
+REGION = "us-east-1"
+ACCOUNT_ID = "123456789012"
+
+logging.getLogger("samtranslator").addHandler(logging.NullHandler())
+
+_SAM = "AWS::Serverless-2016-10-31"
+_PSEUDO_PARAMETERS: dict[str, Json] = {
+    "AWS::AccountId": ACCOUNT_ID,
+    "AWS::NoValue": None,
+    "AWS::NotificationARNs": [],
+    "AWS::Partition": "aws",
+    "AWS::Region": REGION,
+    "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT_ID}:stack/local/00000000-0000-0000-0000-000000000000",
+    "AWS::StackName": "local",
+    "AWS::URLSuffix": "amazonaws.com",
+}
+_NAME_PROPERTIES = {
+    "AWS::IAM::Role": "RoleName",
+    "AWS::Lambda::Function": "FunctionName",
+    "AWS::Lambda::LayerVersion": "LayerName",
+    "AWS::Logs::LogGroup": "LogGroupName",
+}
+_ARNS = {
+    "AWS::IAM::Role": "arn:aws:iam::{account}:role/{name}",
+    "AWS::Lambda::Function": "arn:aws:lambda:{region}:{account}:function:{name}",
+    "AWS::Lambda::LayerVersion": "arn:aws:lambda:{region}:{account}:layer:{name}:1",
+    "AWS::Logs::LogGroup": "arn:aws:logs:{region}:{account}:log-group:{name}:*",
+}
+_EMULATED = {
+    *_ARNS,
+    "AWS::ApiGateway::Deployment",
+    "AWS::ApiGateway::RestApi",
+    "AWS::ApiGateway::Stage",
+    "AWS::Lambda::Permission",
+}
+_LOCAL_CODE = {"AWS::Serverless::Function": "CodeUri", "AWS::Serverless::LayerVersion": "ContentUri"}
+_ANY_METHOD = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+
+
+@dataclass(frozen=True)
+class Function:
+    """One Lambda function.
+
+    Attributes:
+        name: logical id in the template.
+        physical_name: `FunctionName`, or the logical id where the template gives none.
+        arn: ARN that the function sees in its context.
+        handler: `module.function`.
+        code_dir: folder that is the task root.
+        layer_dirs: folders of the layers' Python code, in the template's order.
+        variables: the template's environment variables.
+        timeout: seconds.
+        memory: MiB.
+        runtime: `python3.13` and the like.
+        architecture: `arm64` or `x86_64`.
+        log_group: name of the log group.
+    """
+
+    name: str
+    physical_name: str
+    arn: str
+    handler: str
+    code_dir: Path
+    layer_dirs: tuple[Path, ...]
+    variables: Mapping[str, str]
+    timeout: int
+    memory: int
+    runtime: str
+    architecture: str
+    log_group: str
+
+
+@dataclass(frozen=True)
+class Route:
+    """One path of the API and the function behind it.
+
+    Attributes:
+        path: resource path as in the template: `/mcp`, `/users/{id}`, `/{proxy+}`.
+        methods: HTTP methods.
+        function: the function that serves them.
+        timeout: seconds that the gateway waits for the function.
+    """
+
+    path: str
+    methods: tuple[str, ...]
+    function: Function
+    timeout: float
+
+
+@dataclass(frozen=True)
+class RestApi:
+    """One REST API.
+
+    Attributes:
+        name: logical id in the template.
+        stage: name of its stage.
+        routes: what it serves.
+        binary_media_types: media types whose bodies are binary, `*/*` for all.
+    """
+
+    name: str
+    stage: str
+    routes: tuple[Route, ...]
+    binary_media_types: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Template:
+    """What a template describes, as far as this machine can run it.
+
+    Attributes:
+        functions: every Python function.
+        api: the REST API.
+        not_emulated: what the template has and this machine has not, one short text each.
+    """
+
+    functions: tuple[Function, ...]
+    api: RestApi
+    not_emulated: tuple[str, ...] = field(default=())
+
+
+def load_template(
+    path: Path, parameters: Mapping[str, str] | None = None, code_dirs: Mapping[str, Path] | None = None
+) -> Template:
+    """Reads a template and everything that its functions need to run.
+
+    A layer's folder is its `python` folder where there is one (a built layer), else the folder itself (its source).
+
+    Args:
+        path: a SAM template in YAML or JSON.
+        parameters: values that replace the parameters' defaults.
+        code_dirs: folders that replace the functions' `CodeUri`, by logical id.
+
+    Raises:
+        TemplateError: the template, a parameter or a folder is missing or wrong.
+    """
+    document = _read(path)
+    values = _parameter_values(_mapping(document.get("Parameters", {}), "Parameters"), parameters or {})
+    folders = _take_local_code(document, path.parent)
+    resolver = _Resolver(_translate(document, values, path), values)
+    not_emulated = [
+        f"{name} ({resource['Type']})"
+        for name, resource in resolver.resources.items()
+        if resource["Type"] not in _EMULATED
+    ]
+
+    layers = {
+        resolver.arn(name): _layer_dir(_folder(name, properties, folders, "Content"))
+        for name, properties in resolver.of_type("AWS::Lambda::LayerVersion")
+    }
+    functions: list[Function] = []
+    for name, properties in resolver.of_type("AWS::Lambda::Function"):
+        runtime = str(properties.get("Runtime", "a container image"))
+        if not runtime.startswith("python"):
+            not_emulated.append(f"{name} (runs on {runtime})")
+            continue
+        code_dir = (code_dirs or {}).get(name) or _folder(name, properties, folders, "Code")
+        if not code_dir.is_dir():
+            raise TemplateError(f"the code of {name} is not at {code_dir}")
+        wanted = _texts(properties.get("Layers", []))
+        not_emulated += [f"layer {arn} of {name}" for arn in wanted if arn not in layers]
+        functions.append(
+            _function(resolver, name, properties, code_dir, tuple(layers[arn] for arn in wanted if arn in layers))
+        )
+    if unknown := (code_dirs or {}).keys() - {function.name for function in functions}:
+        raise TemplateError(f"{path} has no Python function named {sorted(unknown)[0]}")
+
+    apis = [
+        _rest_api(resolver, name, body, functions, not_emulated)
+        for name, body in resolver.of_type("AWS::ApiGateway::RestApi")
+    ]
+    served = [api for api in apis if api.routes]
+    if not served:
+        raise TemplateError(f"{path} has no REST API with a route to a Python function")
+    not_emulated += [f"{api.name} (a second REST API)" for api in served[1:]]
+    return Template(tuple(functions), served[0], tuple(not_emulated))
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with CloudFormation's short forms: `!Ref X` for `{Ref: X}`, `!Sub x` for `{"Fn::Sub": x}`."""
+
+    def short_form(self, suffix: str, node: yaml.Node) -> Json:
+        """The long form of `!suffix node`."""
+        value: Json
+        if isinstance(node, yaml.ScalarNode):
+            value = str(self.construct_scalar(node))
+        elif isinstance(node, yaml.SequenceNode):
+            value = self.construct_sequence(node, deep=True)
+        elif isinstance(node, yaml.MappingNode):
+            value = {str(key): item for key, item in self.construct_mapping(node, deep=True).items()}
+        if suffix == "GetAtt" and isinstance(value, str):
+            value = list(value.split(".", 1))
+        return {suffix if suffix in ("Ref", "Condition") else f"Fn::{suffix}": value}
+
+    def text(self, node: yaml.ScalarNode) -> str:
+        """A scalar as it is written: a version without quotes is no date."""
+        return str(self.construct_scalar(node))
+
+
+_Loader.add_multi_constructor("!", _Loader.short_form)
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", _Loader.text)
+
+
+def _read(path: Path) -> dict[str, Json]:
+    try:
+        document: Json = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        raise TemplateError(f"cannot read {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TemplateError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(document, dict) or not isinstance(document.get("Resources"), dict):
+        raise TemplateError(f"{path} is not a template: it has no Resources")
+    if document.get("Transform") not in (_SAM, [_SAM]):
+        raise TemplateError(f"{path}: Transform must be {_SAM}, and nothing else")
+    return document
+
+
+def _parameter_values(declared: Mapping[str, Json], given: Mapping[str, str]) -> dict[str, Json]:
+    """https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/parameters-section-structure.html"""
+    if unknown := given.keys() - declared.keys():
+        raise TemplateError(
+            f"the template has no parameter {sorted(unknown)[0]}; it has {', '.join(declared) or 'none at all'}"
+        )
+    values: dict[str, Json] = {}
+    for name, declaration in declared.items():
+        rules = _mapping(declaration, f"parameter {name}")
+        if name not in given and "Default" not in rules:
+            raise TemplateError(f"parameter {name} has no default: give it a value")
+        value = _text(given[name] if name in given else rules["Default"])
+        kind = rules.get("Type")
+        items = (
+            [item.strip() for item in value.split(",")] if kind in ("CommaDelimitedList", "List<Number>") else [value]
+        )
+        for item in items:
+            _check_parameter(name, item, rules, numeric=kind in ("Number", "List<Number>"))
+        values[name] = list(items) if kind in ("CommaDelimitedList", "List<Number>") else value
+    return values
+
+
+def _check_parameter(name: str, value: str, rules: Mapping[str, Json], *, numeric: bool) -> None:
+    allowed = _texts(rules.get("AllowedValues", []))
+    if allowed and value not in allowed:
+        raise TemplateError(f"parameter {name} cannot be {value!r}; it can be {', '.join(allowed)}")
+    pattern = rules.get("AllowedPattern")
+    if isinstance(pattern, str) and not re.fullmatch(pattern, value):
+        raise TemplateError(f"parameter {name} cannot be {value!r}; it must match {pattern}")
+    if not numeric:
+        return
+    try:
+        number = float(value)
+    except ValueError:
+        raise TemplateError(f"parameter {name} must be a number, not {value!r}") from None
+    if "MinValue" in rules and number < float(_text(rules["MinValue"])):
+        raise TemplateError(f"parameter {name} cannot be below {_text(rules['MinValue'])}")
+    if "MaxValue" in rules and number > float(_text(rules["MaxValue"])):
+        raise TemplateError(f"parameter {name} cannot be above {_text(rules['MaxValue'])}")
+
+
+def _take_local_code(document: dict[str, Json], folder: Path) -> dict[str, Path]:
+    """Replaces local folders, which the translator refuses, by S3 addresses, as SAM CLI does.
+
+    Gives the folders by S3 key.
+    """
+    folders: dict[str, Path] = {}
+    globals_ = _mapping(document.get("Globals", {}), "Globals")
+    shared_code = _mapping(globals_.get("Function", {}), "Globals.Function").pop("CodeUri", None)
+    for name, resource in _mapping(document["Resources"], "Resources").items():
+        entry = _mapping(resource, name)
+        key = _LOCAL_CODE.get(str(entry.get("Type")))
+        if key is None:
+            continue
+        properties = _mapping(entry.setdefault("Properties", {}), name)
+        code = properties.get(key, shared_code)
+        if isinstance(code, str) and not code.startswith("s3://"):
+            folders[name] = folder / code
+            properties[key] = f"s3://local/{name}"
+    return folders
+
+
+def _translate(document: dict[str, Json], values: Mapping[str, Json], path: Path) -> dict[str, Json]:
+    parameters = {name: ",".join(_texts(value)) if isinstance(value, list) else value for name, value in values.items()}
+    # The translator asks its session for the region only; a real one would read the developer's AWS profile.
+    translator = Translator(None, Parser(), boto_session=SimpleNamespace(region_name=REGION))
+    try:
+        translated: dict[str, Json] = translator.translate(document, parameters, get_managed_policy_map=dict)
+    except InvalidDocumentException as error:
+        reasons = "; ".join(cause.message for cause in error.causes)
+        raise TemplateError(f"{path}: {' '.join(reasons.split())}") from None
+    return translated
+
+
+class _Resolver:
+    """Fills in the values that CloudFormation would, with names and ARNs of this machine.
+
+    https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/intrinsic-function-reference.html
+    """
+
+    def __init__(self, template: Mapping[str, Json], values: Mapping[str, Json]) -> None:
+        self._values = {**_PSEUDO_PARAMETERS, **values}
+        self._conditions = _mapping(template.get("Conditions", {}), "Conditions")
+        self._mappings = _mapping(template.get("Mappings", {}), "Mappings")
+        self.resources = {
+            name: entry
+            for name, resource in _mapping(template["Resources"], "Resources").items()
+            if "Condition" not in (entry := _mapping(resource, name)) or self._condition(entry["Condition"])
+        }
+
+    def of_type(self, type: str) -> list[tuple[str, dict[str, Json]]]:
+        """Logical id and resolved properties of every resource of this type."""
+        return [
+            (name, _mapping(self.resolve(resource.get("Properties", {})), name))
+            for name, resource in self.resources.items()
+            if resource["Type"] == type
+        ]
+
+    def name(self, logical_id: str) -> str:
+        """Physical name of a resource."""
+        resource = self.resources[logical_id]
+        key = _NAME_PROPERTIES.get(str(resource["Type"]))
+        name = self.resolve(_mapping(resource.get("Properties", {}), logical_id).get(key)) if key else None
+        return name if isinstance(name, str) else logical_id
+
+    def arn(self, logical_id: str) -> str:
+        """ARN of a resource."""
+        type = str(self.resources[logical_id]["Type"])
+        if type not in _ARNS:
+            raise TemplateError(f"the ARN of {logical_id} ({type}) is not known on this machine")
+        return _ARNS[type].format(region=REGION, account=ACCOUNT_ID, name=self.name(logical_id))
+
+    def resolve(self, node: Json) -> Json:
+        """The node with every intrinsic function replaced by its value; None is `AWS::NoValue` and left out."""
+        if isinstance(node, list):
+            return [item for item in map(self.resolve, node) if item is not None]
+        if not isinstance(node, dict):
+            return node
+        if len(node) == 1:
+            [(key, argument)] = node.items()
+            if key == "Ref" or key.startswith("Fn::") or (key == "Condition" and isinstance(argument, str)):
+                return self._call(key, argument)
+        return {key: item for key, value in node.items() if (item := self.resolve(value)) is not None}
+
+    def _call(self, function: str, argument: Json) -> Json:
+        match function, argument:
+            case "Ref", str(name):
+                return self._ref(name)
+            case "Fn::GetAtt", [str(name), str(attribute)]:
+                return self._get_att(name, attribute)
+            case "Fn::Sub", str(text):
+                return self._sub(text, {})
+            case "Fn::Sub", [str(text), dict(variables)]:
+                return self._sub(text, variables)
+            case "Fn::Join", [str(separator), items]:
+                return separator.join(_texts(self.resolve(items)))
+            case "Fn::If", [condition, yes, no]:
+                return self.resolve(yes if self._condition(condition) else no)
+            case "Fn::FindInMap", [*keys]:
+                found: Json = self._mappings
+                for key in _texts(self.resolve(keys)):
+                    if not isinstance(found, dict) or key not in found:
+                        raise TemplateError(f"Fn::FindInMap finds nothing at {keys}")
+                    found = found[key]
+                return found
+            case "Condition", str(name):
+                if name not in self._conditions:
+                    raise TemplateError(f"the template has no condition {name}")
+                return self._condition(self._conditions[name])
+            case "Fn::Equals", [left, right]:
+                return _text(self.resolve(left)) == _text(self.resolve(right))
+            case "Fn::Not", [condition]:
+                return not self._condition(condition)
+            case "Fn::And", [*conditions]:
+                return all(map(self._condition, conditions))
+            case "Fn::Or", [*conditions]:
+                return any(map(self._condition, conditions))
+        raise TemplateError(f"{function} cannot be resolved on this machine: {argument}")
+
+    def _condition(self, node: Json) -> bool:
+        return self.resolve({"Condition": node} if isinstance(node, str) else node) is True
+
+    def _ref(self, name: str) -> Json:
+        if name in self._values:
+            return self._values[name]
+        if name not in self.resources:
+            raise TemplateError(f"Ref to {name}, which the template does not have")
+        return self.arn(name) if self.resources[name]["Type"] == "AWS::Lambda::LayerVersion" else self.name(name)
+
+    def _get_att(self, name: str, attribute: str) -> str:
+        if name not in self.resources:
+            raise TemplateError(f"Fn::GetAtt of {name}, which the template does not have")
+        if attribute != "Arn":
+            raise TemplateError(f"Fn::GetAtt {name}.{attribute} is not known on this machine")
+        return self.arn(name)
+
+    def _sub(self, text: str, variables: Mapping[str, Json]) -> str:
+        def value(match: re.Match[str]) -> str:
+            name = match[1].strip()
+            if name.startswith("!"):
+                return f"${{{name[1:]}}}"
+            if name in variables:
+                return _text(self.resolve(variables[name]))
+            resource, _, attribute = name.partition(".")
+            return _text(self._get_att(resource, attribute) if attribute else self._ref(name))
+
+        return re.sub(r"\$\{([^}]*)\}", value, text)
+
+
+def _folder(name: str, properties: Mapping[str, Json], folders: Mapping[str, Path], key: str) -> Path:
+    code = _mapping(properties.get(key, {}), name)
+    folder = folders.get(str(code.get("S3Key")))
+    if folder is None:
+        raise TemplateError(f"the code of {name} is not in a folder of this machine")
+    return folder
+
+
+def _layer_dir(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise TemplateError(f"the content of a layer is not at {folder}")
+    return folder / "python" if (folder / "python").is_dir() else folder
+
+
+def _function(
+    resolver: _Resolver, name: str, properties: Mapping[str, Json], code_dir: Path, layer_dirs: tuple[Path, ...]
+) -> Function:
+    variables = _mapping(_mapping(properties.get("Environment", {}), name).get("Variables", {}), name)
+    logging = _mapping(properties.get("LoggingConfig", {}), name)
+    physical_name = resolver.name(name)
+    return Function(
+        name=name,
+        physical_name=physical_name,
+        arn=resolver.arn(name),
+        handler=_text(properties.get("Handler", "")),
+        code_dir=code_dir.resolve(),
+        layer_dirs=tuple(folder.resolve() for folder in layer_dirs),
+        variables={key: _text(value) for key, value in variables.items()},
+        timeout=int(_text(properties.get("Timeout", 3))),
+        memory=int(_text(properties.get("MemorySize", 128))),
+        runtime=_text(properties["Runtime"]),
+        architecture=_texts(properties.get("Architectures", ["x86_64"]))[0],
+        log_group=_text(logging.get("LogGroup", f"/aws/lambda/{physical_name}")),
+    )
+
+
+def _rest_api(
+    resolver: _Resolver,
+    name: str,
+    properties: Mapping[str, Json],
+    functions: list[Function],
+    not_emulated: list[str],
+) -> RestApi:
+    """Reads https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-swagger-extensions.html"""
+    body = _mapping(properties.get("Body", {}), name)
+    stages = [
+        _text(stage["StageName"])
+        for _, stage in resolver.of_type("AWS::ApiGateway::Stage")
+        if stage["RestApiId"] == name
+    ]
+    routes: list[Route] = []
+    for path, item in _mapping(body.get("paths", {}), name).items():
+        for method, operation in _mapping(item, path).items():
+            if not isinstance(operation, dict) or "x-amazon-apigateway-integration" not in operation:
+                continue
+            if operation.get("security"):
+                not_emulated.append(f"the authorizer of {path}")
+            integration = _mapping(operation["x-amazon-apigateway-integration"], path)
+            uri = _text(integration.get("uri", ""))
+            function = next((function for function in functions if f"/{function.arn}/" in uri), None)
+            if integration.get("type") != "aws_proxy" or function is None:
+                not_emulated.append(f"{path} (an integration that is no Python function's)")
+                continue
+            methods = _ANY_METHOD if method == "x-amazon-apigateway-any-method" else (method.upper(),)
+            timeout = float(_text(integration.get("timeoutInMillis", 29_000))) / 1000
+            routes.append(Route(path, methods, function, timeout))
+    binary = frozenset(_texts(body.get("x-amazon-apigateway-binary-media-types", [])))
+    return RestApi(name, stages[0] if stages else "", tuple(routes), binary)
+
+
+def _mapping(value: Json, what: str) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise TemplateError(f"{what} in the template must be a mapping, not {value!r}")
+    return value
+
+
+def _text(value: Json) -> str:
+    """A scalar as CloudFormation writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise TemplateError(f"{value!r} in the template must be a single value")
+
+
+def _texts(value: Json) -> list[str]:
+    if not isinstance(value, list):
+        raise TemplateError(f"{value!r} in the template must be a list")
+    return [_text(item) for item in value]

@@ -1,0 +1,226 @@
+"""The template: what CloudFormation makes of it, and what SAM CLI builds from it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sealane.local.errors import TemplateError
+from sealane.local.template import Template, load_template
+
+ROOT = Path(__file__).parents[2]
+RUNTIME = f"python3.{sys.version_info.minor}"
+TAG = f"cpython-3{sys.version_info.minor}"
+ELF_AARCH64 = 183
+
+
+@pytest.fixture(scope="module")
+def template() -> Template:
+    return load_template(ROOT / "template.yaml")
+
+
+def test_one_path_serves_every_method_with_the_stateless_function(template: Template) -> None:
+    [route] = template.api.routes
+    assert route.path == "/mcp"
+    assert set(route.methods) == {"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
+    assert route.function.name == "StatelessFunction"
+    assert route.function.handler == "app.handler"
+    assert route.function.code_dir == ROOT / "functions" / "stateless"
+    assert template.api.stage == "prod"
+
+
+def test_the_function_is_as_designed(template: Template) -> None:
+    [function] = template.functions
+    assert (function.runtime, function.architecture, function.memory) == ("python3.13", "arm64", 1024)
+    assert function.layer_dirs == (ROOT / "layers" / "sealane",)
+    assert function.log_group == "/aws/lambda/local-stateless"
+
+
+def test_the_function_ends_before_the_gateway_gives_up(template: Template) -> None:
+    [route] = template.api.routes
+    assert route.function.timeout < route.timeout == 29
+    with pytest.raises(TemplateError, match="Timeout cannot be above 28"):
+        load_template(ROOT / "template.yaml", {"Timeout": "29"})
+
+
+def test_parameters_reach_the_function() -> None:
+    parameters = {
+        "Runtime": "python3.11",
+        "Architecture": "x86_64",
+        "MemorySize": "512",
+        "Timeout": "7",
+        "StageName": "dev",
+    }
+    changed = load_template(ROOT / "template.yaml", parameters)
+    [function] = changed.functions
+    assert (function.runtime, function.architecture, function.memory) == ("python3.11", "x86_64", 512)
+    assert (function.timeout, changed.api.stage) == (7, "dev")
+
+
+def test_nothing_in_the_template_is_beyond_the_local_gateway(template: Template) -> None:
+    assert template.not_emulated == ()
+
+
+INTRINSICS = """
+Transform: AWS::Serverless-2016-10-31
+Parameters:
+  Kind: {Type: String, Default: small}
+  Names: {Type: CommaDelimitedList, Default: "a, b"}
+Mappings:
+  Sizes: {small: {Memory: 256}, large: {Memory: 512}}
+Conditions:
+  Large: !Equals [!Ref Kind, large]
+  Small: !Not [!Condition Large]
+  Either: !Or [!Condition Large, !Condition Small]
+  Both: !And [!Condition Large, !Condition Small]
+Resources:
+  Hello:
+    Type: AWS::Serverless::Function
+    Properties:
+      Runtime: python3.13
+      Handler: app.handler
+      CodeUri: .
+      MemorySize: !FindInMap [Sizes, !Ref Kind, Memory]
+      Environment:
+        Variables:
+          REF: !Ref Kind
+          ARN: !GetAtt Role.Arn
+          SUB: !Sub "${Kind} ${!Kind} ${Role.Arn} ${AWS::Region}"
+          SUB_OWN: !Sub ["${x}-${Kind}", {x: !Ref "AWS::AccountId"}]
+          JOIN: !Join ["+", !Ref Names]
+          IF: !If [Large, big, little]
+          OR: !If [Either, "yes", "no"]
+          AND: !If [Both, "yes", "no"]
+          NONE: !If [Large, x, !Ref "AWS::NoValue"]
+      Events:
+        Get: {Type: Api, Properties: {Path: "/users/{id}", Method: get}}
+  Role:
+    Type: AWS::IAM::Role
+    Properties: {RoleName: me, AssumeRolePolicyDocument: {}}
+  OnlyLarge:
+    Type: AWS::SQS::Queue
+    Condition: Large
+"""
+
+
+def test_intrinsic_functions(tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(INTRINSICS)
+    small = load_template(tmp_path / "t.yaml")
+    [function] = small.functions
+    assert function.variables == {
+        "REF": "small",
+        "ARN": "arn:aws:iam::123456789012:role/me",
+        "SUB": "small ${Kind} arn:aws:iam::123456789012:role/me us-east-1",
+        "SUB_OWN": "123456789012-small",
+        "JOIN": "a+b",
+        "IF": "little",
+        "OR": "yes",
+        "AND": "no",
+    }
+    assert function.memory == 256
+    assert (small.api.routes[0].path, small.api.routes[0].methods) == ("/users/{id}", ("GET",))
+    assert small.not_emulated == ()
+
+    large = load_template(tmp_path / "t.yaml", {"Kind": "large"})
+    assert (large.functions[0].memory, large.functions[0].variables["IF"]) == (512, "big")
+    assert large.functions[0].variables["NONE"] == "x"
+    assert large.not_emulated == ("OnlyLarge (AWS::SQS::Queue)",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error"),
+    [
+        ("!Ref Kind\n          ARN", "!Ref Nobody\n          ARN", "Nobody"),
+        ("!GetAtt Role.Arn", "!GetAtt Role.RoleId", "Fn::GetAtt Role.RoleId is not known on this machine"),
+        ("!Join", "!Transform", "Fn::Transform cannot be resolved on this machine"),
+        ("Default: small", "Default: tiny", "Fn::FindInMap finds nothing"),
+        ('Default: "a, b"', "NoEcho: false", "parameter Names has no default"),
+    ],
+)
+def test_what_cannot_be_resolved_is_an_error(tmp_path: Path, old: str, new: str, error: str) -> None:
+    assert old in INTRINSICS
+    (tmp_path / "t.yaml").write_text(INTRINSICS.replace(old, new))
+    with pytest.raises(TemplateError, match=error):
+        load_template(tmp_path / "t.yaml")
+
+
+Sam = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def sam() -> Sam:
+    """Runs SAM CLI with this interpreter on the PATH, without credentials."""
+    own = ROOT / ".venv-sam" / "bin" / "sam"
+    command = os.environ.get("SEALANE_SAM") or shutil.which("sam") or (str(own) if own.exists() else None)
+    if command is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("SAM CLI is missing: run `make test`, or set SEALANE_SAM")
+        pytest.skip("SAM CLI is missing: run `make test`, or set SEALANE_SAM")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environ |= {
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "SAM_CLI_TELEMETRY": "0",
+    }
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(  # noqa: S603
+            [command, *arguments], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=300, check=False
+        )
+
+    return run
+
+
+def test_sam_finds_nothing_to_complain_about(sam: Sam) -> None:
+    checked = sam("validate", "--lint")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "is a valid SAM Template" in checked.stdout
+
+
+@pytest.fixture(scope="module")
+def artefact(sam: Sam, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `sam build` makes for arm64 and this Python."""
+    build_dir = tmp_path_factory.mktemp("build")
+    built = sam("build", "--build-dir", str(build_dir), "--parameter-overrides", f"Runtime={RUNTIME}")
+    assert built.returncode == 0, built.stdout + built.stderr
+    return build_dir
+
+
+def test_every_shared_object_is_for_arm64_and_this_python(artefact: Path) -> None:
+    libraries = [path for path in artefact.rglob("*.so*") if path.is_file()]
+    assert any("pydantic_core" in path.name for path in libraries)
+    for path in libraries:
+        header = path.read_bytes()[:20]
+        assert header[:4] == b"\x7fELF", path
+        assert int.from_bytes(header[18:20], "little") == ELF_AARCH64, path
+        assert TAG in path.name or ".abi3." in path.name, path
+
+
+def test_the_layer_holds_the_package_and_what_it_needs_only(artefact: Path) -> None:
+    layer = artefact / "SealaneLayer"
+    assert [path.name for path in layer.iterdir()] == ["python"]
+    packages = layer / "python"
+    assert (packages / "mangum" / "__init__.py").is_file()
+    assert (packages / "sealane" / "handler.py").is_file()
+    assert (packages / "sealane" / "py.typed").is_file()
+    assert not (packages / "sealane" / "local").exists()
+    assert not (packages / "mcp").exists()
+    unwanted = [path for path in packages.rglob("*") if path.name == "__pycache__" or path.suffix == ".egg-info"]
+    assert unwanted == []
+
+
+def test_the_function_holds_its_code_and_the_sdk(artefact: Path) -> None:
+    function = artefact / "StatelessFunction"
+    assert (function / "app.py").is_file()
+    assert (function / "mcp" / "__init__.py").is_file()
+    assert not (function / "sealane").exists()
+
+
+def test_the_built_template_points_at_the_artefact(artefact: Path) -> None:
+    document = yaml.load((artefact / "template.yaml").read_text(), yaml.BaseLoader)  # noqa: S506
+    assert document["Resources"]["StatelessFunction"]["Properties"]["CodeUri"] == "StatelessFunction"
