@@ -12,10 +12,10 @@ export SAM_CLI_TELEMETRY = 0
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build clean
+.PHONY: help run test build conformance clean
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 run: .venv/.run ## Serve template.yaml at http://127.0.0.1:3000/mcp; ARGS="--port 3100" and the like go to "sealane run"
 	@.venv/bin/sealane run $(ARGS)
@@ -29,8 +29,11 @@ test: .venv/.test .venv-sam/.sam ## Check format, lint and types, then run all t
 build: .venv-sam/.sam ## Build what "sam deploy" uploads; ARGS go to "sam build"
 	.venv-sam/bin/sam build $(ARGS)
 
+conformance: .venv/.run tests/conformance/node_modules/.package-lock.json ## Run the official MCP conformance suite
+	@.venv/bin/python -m tests.conformance.run $(ARGS)
+
 clean: ## Remove virtual environments, builds and caches
-	rm -rf .venv .venv-sam .aws-sam build dist .mypy_cache .pytest_cache .ruff_cache layers/sealane/*.egg-info
+	rm -rf .venv .venv-sam .aws-sam tests/conformance/node_modules build dist .mypy_cache .pytest_cache .ruff_cache layers/sealane/*.egg-info
 	find functions layers tests -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run: pyproject.toml constraints.txt
@@ -40,6 +43,11 @@ clean: ## Remove virtual environments, builds and caches
 
 .venv/.test: .venv/.run
 	@.venv/bin/python $(pip) --constraint constraints.txt --editable '.[stateless,local,dev]'
+	@touch $@
+
+tests/conformance/node_modules/.package-lock.json: tests/conformance/package.json tests/conformance/package-lock.json
+	@command -v npm >/dev/null || { echo "make: no npm on the PATH; it installs the suite and the Node that it runs on" >&2; exit 1; }
+	@cd tests/conformance && npm ci --silent
 	@touch $@
 
 # SAM CLI has an environment of its own: its pins and ours differ.

@@ -278,6 +278,12 @@ def test_spaces_around_a_header_value_are_no_part_of_it(shape: Shape) -> None:
     assert ask(HANDLER, (padded, body), shape).status == 200
 
 
+def test_spaces_around_a_header_value_are_no_part_of_it_through_fetch() -> None:
+    headers, body = call("modern", "echo", text="x")
+    padded = {name: f" {value}\t" for name, value in headers.items() if isinstance(value, str)}
+    assert fetch(HANDLER, starlette_request((padded, body))).status == 200
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_p8_raw_name_beyond_ascii_is_refused(shape: Shape) -> None:
     answer = ask(HANDLER, call("modern", "café"), shape)

@@ -46,11 +46,14 @@ class Catalog:
             return catalog.server("hello-server", version="1.0.0")
 
     Args:
+        tools: tools that are described already, such as those with an input schema of their own.
         resource_security: path-safety policy of resource templates that do not bring their own.
     """
 
-    def __init__(self, *, resource_security: ResourceSecurity = DEFAULT_RESOURCE_SECURITY) -> None:
-        described = MCPServer("catalog", resource_security=resource_security, subscriptions=False)
+    def __init__(
+        self, *, tools: list[Tool] | None = None, resource_security: ResourceSecurity = DEFAULT_RESOURCE_SECURITY
+    ) -> None:
+        described = MCPServer("catalog", tools=tools, resource_security=resource_security, subscriptions=False)
         self._described = described
         self.tool = described.tool
         self.add_tool = described.add_tool

@@ -104,6 +104,8 @@ class McpHandler:
         """The ASGI application inside CORS: one answer for every HTTP request, whatever happens."""
         if scope["type"] != "http":
             raise RuntimeError(f"sealane serves HTTP requests, not {scope['type']}")
+        # The spaces around a header's value are no part of it (RFC 9110 section 5.5), whoever has parsed it.
+        scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
         answer = _Answer(send)
         try:
             await self._exchange(Request(scope, receive), answer)

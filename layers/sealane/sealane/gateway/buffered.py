@@ -56,10 +56,12 @@ class BufferedGateway:
         cycle = HTTPCycle(scope, handler.body)
         self._loop.run(cycle.run(self._app))
 
-        typed = any(name == b"content-type" for name, _ in cycle.headers)
+        # The sender of the event counts the bytes itself, and API Gateway renames a length that it is given.
+        headers = [header for header in cycle.headers if header[0] != b"content-length"]
+        typed = any(name == b"content-type" for name, _ in headers)
         if not typed and cycle.body:
-            cycle.headers = [*cycle.headers, [b"content-type", b"text/plain; charset=utf-8"]]
-        answer = handler({"status": cycle.status, "headers": cycle.headers, "body": cycle.body})
+            headers.append([b"content-type", b"text/plain; charset=utf-8"])
+        answer = handler({"status": cycle.status, "headers": headers, "body": cycle.body})
         if not typed and not cycle.body:
             # Mangum types an answer of payload 2.0 as JSON even when it has no body.
             answer.get("headers", {}).pop("content-type", None)

@@ -108,12 +108,7 @@ def _headers(made: dict[str, Any], event: Mapping[str, Any]) -> list[str]:
     """Write the event's well-formed headers into `made`, under lower-case names, and return those named `Host`."""
     given = {name.lower(): _texts([value]) for name, value in _items(event.get("headers"))}
     given |= {name.lower(): _texts(values) for name, values in _items(event.get("multiValueHeaders"))}
-    # The spaces around a value are no part of it (RFC 9110 section 5.5).
-    multi = {
-        name: [value.strip(" \t") for value in values]
-        for name, values in given.items()
-        if values and _HEADER_NAME.fullmatch(name)
-    }
+    multi = {name: values for name, values in given.items() if values and _HEADER_NAME.fullmatch(name)}
     hosts = multi.pop("host", [])
     if not _FORWARDED_PORT.fullmatch(",".join(multi.get("x-forwarded-port", []))):
         multi.pop("x-forwarded-port", None)

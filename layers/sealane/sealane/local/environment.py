@@ -233,7 +233,9 @@ class Pool:
         init_ms = None
         self._idle = [environment for environment in self._idle if environment.alive]
         if self._idle:
-            environment = self._idle.pop()
+            # The one that has waited longest: requests in a row reach different environments, so that nothing is
+            # found to work only because the same one served them.
+            environment = self._idle.pop(0)
         else:
             try:
                 environment = await self._new()
