@@ -1,6 +1,8 @@
 """The template: what CloudFormation makes of it, and what SAM CLI builds from it."""
 
+import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -224,3 +226,26 @@ def test_the_function_holds_its_code_and_the_sdk(artefact: Path) -> None:
 def test_the_built_template_points_at_the_artefact(artefact: Path) -> None:
     document = yaml.load((artefact / "template.yaml").read_text(), yaml.BaseLoader)  # noqa: S506
     assert document["Resources"]["StatelessFunction"]["Properties"]["CodeUri"] == "StatelessFunction"
+
+
+SERVE = """
+import json, sys
+sys.path[:0] = sys.argv[2:]
+from app import handler
+print(json.dumps(handler(json.load(open(sys.argv[1])), None)))
+"""
+
+
+def test_what_is_built_needs_nothing_else_to_serve(sam: Sam, tmp_path: Path) -> None:
+    architecture = "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
+    overrides = f"Runtime={RUNTIME} Architecture={architecture}"
+    built = sam("build", "--build-dir", str(tmp_path), "--parameter-overrides", overrides)
+    assert built.returncode == 0, built.stdout + built.stderr
+    event = ROOT / "events" / "rest-call-hello.json"
+    folders = [tmp_path / "StatelessFunction", tmp_path / "SealaneLayer" / "python"]
+    # Isolated and without site-packages: what is not in the artefact cannot be imported.
+    command = [sys.executable, "-I", "-S", "-c", SERVE, event, *folders]
+    served = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    assert served.returncode == 0, served.stderr
+    assert json.loads(served.stdout)["statusCode"] == 200
+    assert "Hello, Ada!" in served.stdout

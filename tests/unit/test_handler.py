@@ -603,6 +603,44 @@ def test_fetch_for_a_client_that_left_before_its_body_was_sent_ends() -> None:
         asyncio.run(asyncio.wait_for(create_mcp_handler(make_server).fetch(request), 2))
 
 
+def test_a_client_that_leaves_during_the_call_is_no_failure() -> None:
+    """The tool is cancelled, nobody is told of an error, and nothing is sent to who is not there."""
+    ended: list[str] = []
+    errors: list[Exception] = []
+    sent: list[AsgiMessage] = []
+
+    def slow_server() -> MCPServer:
+        server = MCPServer("slow-server")
+
+        @server.tool()
+        async def wait() -> str:
+            try:
+                await asyncio.sleep(30)
+            finally:
+                ended.append("wait")
+            return "waited"
+
+        return server
+
+    headers, body = modern("tools/call", name="wait", arguments={})
+    request = starlette_request((headers, body))
+    messages: list[AsgiMessage] = [
+        {"type": "http.request", "body": json.dumps(body).encode()},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> AsgiMessage:
+        await asyncio.sleep(0.05)
+        return messages.pop(0)
+
+    async def send(message: AsgiMessage) -> None:
+        sent.append(message)
+
+    handler = create_mcp_handler(slow_server, on_error=errors.append)
+    asyncio.run(asyncio.wait_for(handler.app(request.scope, receive, send), 5))
+    assert (ended, errors, sent) == (["wait"], [], [])
+
+
 @pytest.mark.parametrize("prefix", ["/api", "/api/v1"])
 def test_app_is_mounted_under_a_prefix(prefix: str) -> None:
     mounted = Starlette(routes=[Mount(prefix, app=create_mcp_handler(make_server).app)])
@@ -616,6 +654,17 @@ def test_app_is_mounted_under_a_prefix(prefix: str) -> None:
     assert asyncio.run(post(f"{prefix}/mcp/")) == 200
     assert asyncio.run(post(f"{prefix}/other")) == 404
     assert asyncio.run(post("/mcp")) == 404
+
+
+def test_a_factory_can_read_the_body_of_its_request() -> None:
+    seen: list[object] = []
+
+    async def create(context: RequestContext) -> MCPServer:
+        seen.append(await context.request.json())
+        return make_server()
+
+    assert ask(create_mcp_handler(create), LIST).status == 200
+    assert seen == [LIST[1]]
 
 
 # Subscriptions

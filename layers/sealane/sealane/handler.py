@@ -106,14 +106,14 @@ class McpHandler:
             raise RuntimeError(f"sealane serves HTTP requests, not {scope['type']}")
         # The spaces around a header's value are no part of it (RFC 9110 section 5.5), whoever has parsed it.
         scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
-        answer = _Answer(send)
+        answer = _Answer(receive, send)
         try:
-            await self._exchange(Request(scope, receive), answer)
+            await self._exchange(Request(scope, answer.receive), answer)
         except RequestRejected as rejection:
             await error_response(rejection, answer.request_id)(scope, receive, send)
             self._report(rejection)
         except ClientDisconnect:
-            logger.info("the client left before it had sent its request")
+            answer.client_left = True
         except (Exception, BaseExceptionGroup) as error:
             logger.exception("a request failed")
             if not answer.started:
@@ -121,11 +121,13 @@ class McpHandler:
             self._report(error if isinstance(error, Exception) else _failed(repr(error)))
         else:
             refusal = answer.rejection()
-            if not answer.started:
+            if not answer.started and not answer.client_left:
                 refusal = _failed("the SDK ended the exchange without an answer")
                 await error_response(refusal, answer.request_id)(scope, receive, send)
             if refusal is not None:
                 self._report(refusal)
+        if answer.client_left:
+            logger.info("the client left before it had its answer")
 
     async def _exchange(self, request: Request, answer: "_Answer") -> None:
         """Policy, era, lane, factory, SDK: the way of one request.
@@ -160,7 +162,7 @@ class McpHandler:
         auth_info = user.access_token if isinstance(user, AuthenticatedUser) else None
         context = RequestContext(
             era=era,
-            request=request,
+            request=Request(scope, _receive(_once(body), request.receive)),
             auth_info=auth_info,
             event=scope.get("aws.event"),
             lambda_context=scope.get("aws.context"),
@@ -198,11 +200,19 @@ class McpHandler:
 
 
 class _Answer:
-    """What became of one request: an ASGI `send` that remembers whether an answer has begun, and a refusal in it."""
+    """What becomes of one request: an ASGI `receive` and `send` that remember it.
 
-    def __init__(self, send: Send) -> None:
+    Attributes:
+        request_id: JSON-RPC id of the request, once it is known.
+        client_left: the client went away before it had its whole answer.
+    """
+
+    def __init__(self, receive: Receive, send: Send) -> None:
         self.request_id: RequestId | None = None
+        self.client_left = False
+        self._receive = receive
         self._send = send
+        self._ended = False
         self._status = 0
         self._body = b""
 
@@ -211,8 +221,16 @@ class _Answer:
         """Whether the client has got a status."""
         return self._status != 0
 
+    async def receive(self) -> Message:
+        """Pass one ASGI message of the client on."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect" and not self._ended:
+            self.client_left = True
+        return message
+
     async def send(self, message: Message) -> None:
-        """Pass one ASGI message on."""
+        """Pass one ASGI message of the answer on."""
+        self._ended = message["type"] == "http.response.body" and not message.get("more_body", False)
         if message["type"] == "http.response.start":
             self._status = message["status"]
         elif self._status >= 400:
