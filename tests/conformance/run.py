@@ -137,7 +137,7 @@ class Observer:
         """Called by the gateway, in its own thread."""
         if isinstance(record, LogLine):
             self.lines.append(f"environment {record.environment} | {record.text}")
-        else:
+        elif isinstance(record, Call):
             self.calls.append(record)
 
 

@@ -244,7 +244,7 @@ def test_what_is_built_needs_nothing_else_to_serve(sam: Sam, tmp_path: Path) -> 
     event = ROOT / "events" / "rest-call-hello.json"
     folders = [tmp_path / "StatelessFunction", tmp_path / "SealaneLayer" / "python"]
     # Isolated and without site-packages: what is not in the artefact cannot be imported.
-    command = [sys.executable, "-I", "-S", "-c", SERVE, event, *folders]
+    command = [sys.executable, "-I", "-S", "-c", SERVE, *map(str, [event, *folders])]
     served = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     assert served.returncode == 0, served.stderr
     assert json.loads(served.stdout)["statusCode"] == 200

@@ -1,7 +1,6 @@
-"""A REST API of Amazon API Gateway: HTTP in, a payload 1.0 event to the function, its answer out as HTTP.
+"""What every API of this machine does with a request: an event to the function, its answer out as HTTP.
 
-The API is served at the root, not under its stage. Differences from AWS: a request body that is neither UTF-8 nor of
-a binary media type arrives base64-encoded (AWS damages it), and a throttled function is answered 429 (AWS: 500).
+What differs from one kind of API to the other is in `rest_api` and `http_api`.
 """
 
 import asyncio
@@ -11,33 +10,47 @@ import re
 import secrets
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import Enum, auto
+from typing import ClassVar, Final
 from urllib.parse import parse_qsl
 
-from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route as StarletteRoute
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sealane.local.environment import Outcome
 from sealane.local.errors import FunctionError, Throttled
+from sealane.local.json_rpc import rpc_of
 from sealane.local.records import Call, Record
-from sealane.local.template import ACCOUNT_ID, Json, RestApi, Route
+from sealane.local.template import Api, Json, Route
 
-BODY_LIMIT = 10 * 1024 * 1024
-"""Bytes of a request body.
+BODY_LIMIT: Final = 10 * 1024 * 1024
+"""Bytes of a request body that API Gateway takes.
 
+https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-quotas.html
 https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-execution-service-limits-table.html
 """
-_API_ID = "local"
-_RESOURCE_ID = "local"
-_ANSWER_KEYS = {"statusCode", "headers", "multiValueHeaders", "body", "isBase64Encoded"}
-_NOT_PASSED_ON = {"connection", "content-length", "keep-alive", "transfer-encoding", "upgrade"}
-_REMAPPED = {"connection", "content-length", "date", "server", "transfer-encoding", "www-authenticate"}
-_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+EVENT_LIMIT: Final = 6 * 1024 * 1024
+"""Bytes of an event (JSON) that Lambda takes.
+
+https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+"""
+HEADER_LIMIT: Final = 10_240
+"""Bytes of all headers together that API Gateway takes; what counts differs, see `header_size`.
+
+https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-quotas.html
+https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-execution-service-limits-table.html
+"""
+_HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "upgrade"})
+_REMAPPED: Final = frozenset(
+    {"connection", "content-length", "date", "server", "transfer-encoding", "www-authenticate"}
+)
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 Invoke = Callable[[str, bytes, str], Awaitable[Outcome]]
 """Calls a function: logical id, event as JSON, trace header."""
@@ -53,194 +66,191 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 class MalformedAnswer(Exception):
-    """A function's answer that API Gateway cannot turn into HTTP; the text says why."""
+    """A function's answer that the API cannot turn into HTTP; the text says why."""
 
 
-def rest_event(
-    request: Request, body: bytes, api: RestApi, route: Route, request_id: str, trace_id: str
-) -> dict[str, Json]:
-    """The event of a Lambda proxy integration.
+class Failure(Enum):
+    """Why an API answers in the function's place."""
 
-    https://docs.aws.amazon.com/apigateway/latest/developerguide/set-up-lambda-proxy-integrations.html
+    NO_ROUTE = auto()
+    HEADERS_TOO_LONG = auto()
+    BODY_TOO_LONG = auto()
+    EVENT_TOO_LONG = auto()
+    TIMEOUT = auto()
+    """The API waited for the function as long as it does."""
+    THROTTLED = auto()
+    FUNCTION = auto()
+    """The function failed, exceeded its own time-out, or gave an answer that is none."""
 
-    `requestContext.domainName` is `localhost` whatever the Host header says: it names the endpoint, not the request.
 
-    Args:
-        request: the HTTP request; its body is not read.
-        body: its body.
-        api: the API.
-        route: the route that was reached.
-        request_id: the gateway's request id.
-        trace_id: X-Ray trace header.
+@dataclass(frozen=True)
+class OwnAnswer:
+    """An answer of an API itself.
+
+    Attributes:
+        status: HTTP status.
+        content: the body: text, or a mapping for JSON.
     """
-    headers = _event_headers(request, trace_id)
-    query = _grouped(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
-    source_ip = request.client.host if request.client else "127.0.0.1"
-    now = time.time()
-    text, is_base64 = _event_body(body, request.headers.get("content-type", ""), api)
-    return {
-        "resource": route.path,
-        "path": request.scope["path"],
-        "httpMethod": request.method,
-        "headers": {name: values[-1] for name, values in headers.items()},
-        "multiValueHeaders": {name: list(values) for name, values in headers.items()},
-        "queryStringParameters": {name: values[-1] for name, values in query.items()} or None,
-        "multiValueQueryStringParameters": {name: list(values) for name, values in query.items()} or None,
-        "pathParameters": dict(request.path_params) or None,
-        "stageVariables": None,
-        "requestContext": {
-            "accountId": ACCOUNT_ID,
-            "apiId": _API_ID,
-            "domainName": "localhost",
-            "domainPrefix": "localhost",
-            "extendedRequestId": _extended_request_id(request_id),
-            "httpMethod": request.method,
-            "identity": {
-                "accessKey": None,
-                "accountId": None,
-                "caller": None,
-                "cognitoAuthenticationProvider": None,
-                "cognitoAuthenticationType": None,
-                "cognitoIdentityId": None,
-                "cognitoIdentityPoolId": None,
-                "principalOrgId": None,
-                "sourceIp": source_ip,
-                "user": None,
-                "userAgent": request.headers.get("user-agent"),
-                "userArn": None,
-            },
-            "path": f"/{api.stage}{request.scope['path']}",
-            "protocol": f"HTTP/{request.scope['http_version']}",
-            "requestId": request_id,
-            "requestTime": datetime.fromtimestamp(now, UTC).strftime("%d/%b/%Y:%H:%M:%S +0000"),
-            "requestTimeEpoch": int(now * 1000),
-            "resourceId": _RESOURCE_ID,
-            "resourcePath": route.path,
-            "stage": api.stage,
-        },
-        "body": text,
-        "isBase64Encoded": is_base64,
-    }
+
+    status: int
+    content: str | Mapping[str, str]
+
+    def response(self) -> Response:
+        """The answer as HTTP."""
+        if isinstance(self.content, str):
+            return Response(self.content, self.status, media_type="text/plain")
+        return JSONResponse(self.content, self.status)
 
 
-def http_response(answer: bytes, accept: str, api: RestApi) -> Response:
-    """The HTTP response that API Gateway makes of a function's answer.
+@dataclass(frozen=True)
+class Match:
+    """The route of a request.
 
-    https://docs.aws.amazon.com/apigateway/latest/developerguide/set-up-lambda-proxy-integrations.html
-
-    A base64 body is decoded only where the API has a binary media type that fits the request's Accept header:
-    https://docs.aws.amazon.com/apigateway/latest/developerguide/lambda-proxy-binary-media.html
-
-    Args:
-        answer: the function's answer as JSON.
-        accept: the request's Accept header.
-        api: the API.
-
-    Raises:
-        MalformedAnswer: the answer has not the form that API Gateway asks for.
+    Attributes:
+        route: the route.
+        parameters: values of the path's parameters, as the URL has them.
     """
-    fields = _answer_fields(answer)
-    status, body = fields["statusCode"], fields.get("body")
-    if not isinstance(status, int | str) or not re.fullmatch("[2-5][0-9]{2}", str(status)):
-        raise MalformedAnswer(f"statusCode must be an HTTP status, not {status!r}")
-    if not isinstance(body, str | None):
-        raise MalformedAnswer(f"body must be text, not {_kind(body)}")
-    content = (body or "").encode()
-    if fields.get("isBase64Encoded") and _is_binary(accept.split(",")[0], api):
-        try:
-            content = base64.b64decode(content, validate=True)
-        except ValueError:
-            raise MalformedAnswer("isBase64Encoded is true, but body is not base64") from None
-    headers = _answer_headers(fields)
-    if not any(name == "content-type" for name, _ in headers):
-        headers.append(("content-type", "application/json"))
-    response = Response(content, int(status))
-    response.raw_headers += [(name.encode("latin-1"), value.encode("utf-8")) for name, value in headers]
-    return response
+
+    route: Route
+    parameters: Mapping[str, str]
 
 
-class ApiGateway:
-    """The API as an ASGI application.
+class ApiGateway(ABC):
+    """An API as an ASGI application.
 
     Args:
         api: what it serves.
         invoke: calls a function.
         observe: gets one `Call` for each request.
-
-    Attributes:
-        app: the application.
     """
 
-    def __init__(self, api: RestApi, invoke: Invoke, observe: Callable[[Record], None]) -> None:
-        self._api = api
+    own_answers: ClassVar[Mapping[Failure, OwnAnswer]]
+    body_limit: ClassVar[int] = BODY_LIMIT
+    header_limit: ClassVar[int | None] = HEADER_LIMIT
+
+    def __init__(self, api: Api, invoke: Invoke, observe: Callable[[Record], None]) -> None:
+        self.api = api
         self._invoke = invoke
         self._observe = observe
         self._invocations: set[asyncio.Future[Outcome]] = set()
-        # Fixed segments go before parameters, greedy parameters come last.
-        routes = sorted(api.routes, key=lambda route: (route.path.count("+}"), route.path.count("{")))
-        self.app = Starlette(
-            routes=[starlette_route for route in routes for starlette_route in self._starlette_routes(route)],
-            exception_handlers={404: self._no_route, 405: self._no_route},
-        )
-        self.app.router.redirect_slashes = False
 
-    def _starlette_routes(self, route: Route) -> list[StarletteRoute]:
-        async def endpoint(request: Request) -> Response:
-            return await self._serve(request, route)
+    @abstractmethod
+    def match(self, request: Request) -> Match | None:
+        """The route that serves the request, None when there is none."""
 
-        path = route.path.replace("+}", ":path}").rstrip("/")
-        return [StarletteRoute(each, endpoint, methods=list(route.methods)) for each in (path or "/", f"{path}/")]
+    @abstractmethod
+    def event(self, request: Request, body: bytes, match: Match, request_id: str, trace_id: str) -> dict[str, Json]:
+        """The event that the function gets.
 
-    async def _no_route(self, request: Request, error: Exception) -> Response:
-        answer = _own_answer(403, "Missing Authentication Token")
-        return self._finish(request, answer, str(uuid.uuid4()), time.perf_counter())
+        `requestContext.domainName` is `localhost` whatever the Host header says: it names the endpoint, not the
+        request.
 
-    async def _serve(self, request: Request, route: Route) -> Response:
-        started, request_id = time.perf_counter(), str(uuid.uuid4())
-        return self._finish(request, await self._answer(request, route, request_id), request_id, started)
+        Args:
+            request: the HTTP request; its body is not read.
+            body: its body.
+            match: the route that was reached.
+            request_id: the API's request id.
+            trace_id: X-Ray trace header.
+        """
 
-    async def _answer(self, request: Request, route: Route, request_id: str) -> "_Answer":
-        try:
-            body = await _read_body(request)
-        except ClientDisconnect:
-            return _own_answer(400, "Bad Request", "the client went away")
-        if body is None:
-            return _own_answer(413, "Request Too Long", f"the body is over {BODY_LIMIT} bytes")
-        trace_id = f"Root=1-{int(time.time()):08x}-{secrets.token_hex(12)}"
-        event = rest_event(request, body, self._api, route, request_id, trace_id)
-        # A function goes on when the gateway or the client no longer waits for it.
-        invocation = asyncio.ensure_future(self._invoke(route.function.name, json.dumps(event).encode(), trace_id))
-        self._invocations.add(invocation)
-        invocation.add_done_callback(self._invocations.discard)
-        try:
-            outcome = await asyncio.wait_for(asyncio.shield(invocation), route.timeout)
-        except TimeoutError:
-            return _own_answer(504, "Endpoint request timed out", f"no answer within {route.timeout:g} s")
-        except Throttled as error:
-            return _own_answer(429, "Too Many Requests", str(error))
-        if isinstance(outcome.answer, FunctionError):
-            return _own_answer(502, "Internal server error", str(outcome.answer), outcome)
-        try:
-            return _Answer(http_response(outcome.answer, request.headers.get("accept", "*/*"), self._api), outcome)
-        except MalformedAnswer as error:
-            return _own_answer(502, "Internal server error", f"malformed answer: {error}", outcome)
+    @abstractmethod
+    def response(self, answer: bytes, request: Request, match: Match) -> Response:
+        """The HTTP response that the API makes of a function's answer (JSON).
 
-    def _finish(self, request: Request, answer: "_Answer", request_id: str, started: float) -> Response:
-        answer.response.headers["x-amzn-RequestId"] = request_id
-        answer.response.headers["x-amz-apigw-id"] = _extended_request_id(request_id)
+        Raises:
+            MalformedAnswer: the answer has not the form that the API asks for.
+        """
+
+    def header_size(self, headers: Iterable[tuple[bytes, bytes]]) -> int:
+        """Bytes that count towards `header_limit`: those of the values."""
+        return sum(len(value) for _, value in headers)
+
+    def request_size(self, request: Request) -> int:
+        """Bytes of a request that count towards `header_limit`."""
+        return self.header_size(request.scope["headers"])
+
+    def new_request_id(self) -> str:
+        """An id for the next request."""
+        return str(uuid.uuid4())
+
+    def id_headers(self, request_id: str) -> Mapping[str, str]:
+        """Headers that tell the client the request id."""
+        return {"x-amzn-RequestId": request_id}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        request, started, request_id = Request(scope, receive), time.perf_counter(), self.new_request_id()
+        answer = await self._answer(request, request_id)
+        answer.response.headers.update(self.id_headers(request_id))
+        rpc, era = rpc_of(answer.body)
         self._observe(
             Call(
                 method=request.method,
-                path=request.scope["path"],
+                path=scope["path"],
                 status=answer.response.status_code,
                 duration_ms=(time.perf_counter() - started) * 1000,
                 request_id=request_id,
                 environment=answer.outcome.environment if answer.outcome else None,
                 init_ms=answer.outcome.init_ms if answer.outcome else None,
                 problem=answer.problem,
+                memory=answer.outcome.memory if answer.outcome else None,
+                message=rpc,
+                era=era,
             )
         )
-        return answer.response
+        await answer.response(scope, receive, send)
+
+    async def _answer(self, request: Request, request_id: str) -> "_Answer":
+        if self.header_limit is not None and (size := self.request_size(request)) > self.header_limit:
+            return self._refuse(
+                Failure.HEADERS_TOO_LONG, f"the headers have {size} bytes, more than {self.header_limit}"
+            )
+        match = self.match(request)
+        if match is None:
+            return self._refuse(Failure.NO_ROUTE, None)
+        try:
+            body = await _read_body(request, self.body_limit)
+        except ClientDisconnect:
+            return _Answer(Response(status_code=400), None, "the client went away")
+        if body is None:
+            return self._refuse(Failure.BODY_TOO_LONG, f"the body is over {self.body_limit} bytes")
+        return replace(await self._serve(request, body, match, request_id), body=body)
+
+    async def _serve(self, request: Request, body: bytes, match: Match, request_id: str) -> "_Answer":
+        trace_id = f"Root=1-{int(time.time()):08x}-{secrets.token_hex(12)}"
+        event = json.dumps(self.event(request, body, match, request_id, trace_id), ensure_ascii=False).encode()
+        if len(event) > EVENT_LIMIT:
+            return self._refuse(Failure.EVENT_TOO_LONG, f"the event has {len(event)} bytes, Lambda takes {EVENT_LIMIT}")
+        # A function goes on when the gateway or the client no longer waits for it.
+        invocation = asyncio.ensure_future(self._invoke(match.route.function.name, event, trace_id))
+        self._invocations.add(invocation)
+        invocation.add_done_callback(self._invocations.discard)
+        try:
+            outcome = await asyncio.wait_for(asyncio.shield(invocation), match.route.timeout)
+        except TimeoutError:
+            return self._refuse(Failure.TIMEOUT, f"no answer within {match.route.timeout:g} s")
+        except Throttled as error:
+            return self._refuse(Failure.THROTTLED, str(error))
+        if isinstance(outcome.answer, FunctionError):
+            return self._refuse(Failure.FUNCTION, str(outcome.answer), outcome)
+        try:
+            response = self.response(outcome.answer, request, match)
+            self._check_headers(response)
+        except MalformedAnswer as error:
+            return self._refuse(Failure.FUNCTION, f"malformed answer: {error}", outcome)
+        return _Answer(response, outcome)
+
+    def _refuse(self, failure: Failure, problem: str | None, outcome: Outcome | None = None) -> "_Answer":
+        return _Answer(self.own_answers[failure].response(), outcome, problem)
+
+    def _check_headers(self, response: Response) -> None:
+        """The limit counts for answers too: AWS's quotas give it without a direction.
+
+        What AWS answers then: no source found; an answer beyond a limit is treated as one that is malformed.
+        """
+        size = self.header_size(response.raw_headers)
+        if self.header_limit is not None and size > self.header_limit:
+            raise MalformedAnswer(f"its headers have {size} bytes, more than {self.header_limit}")
 
 
 @dataclass(frozen=True)
@@ -248,49 +258,107 @@ class _Answer:
     response: Response
     outcome: Outcome | None = None
     problem: str | None = None
+    body: bytes = b""
+    """The request's."""
 
 
-def _own_answer(status: int, message: str, problem: str | None = None, outcome: Outcome | None = None) -> _Answer:
-    """https://docs.aws.amazon.com/apigateway/latest/developerguide/supported-gateway-response-types.html"""
-    return _Answer(JSONResponse({"message": message}, status), outcome, problem)
+def message(status: int, text: str) -> OwnAnswer:
+    """An answer as API Gateway writes its own: `{"message": text}`."""
+    return OwnAnswer(status, {"message": text})
 
 
-async def _read_body(request: Request) -> bytes | None:
-    """The body, or None when it is too long; in any case it is read to its end, so that the client gets the answer."""
-    body = bytearray()
-    async for chunk in request.stream():
-        if len(body) <= BODY_LIMIT:
-            body += chunk
-    return bytes(body) if len(body) <= BODY_LIMIT else None
+# Requests
 
 
-def _event_headers(request: Request, trace_id: str) -> dict[str, list[str]]:
-    """Every value of every header, under the name as it was first written, with what the gateway adds."""
+def by_precision(routes: Iterable[Route]) -> list[Route]:
+    """Routes in the order in which they are tried: the exact ones first, greedy parameters last.
+
+    https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-routes.html
+    """
+    return sorted(routes, key=lambda route: (route.path.count("+}"), route.path.count("{"), route.any_method))
+
+
+def path_parameters(template: str, path: str) -> dict[str, str] | None:
+    """Values of the parameters in a route's path (`/users/{id}`, `/{proxy+}`), None when `path` is not the route's.
+
+    A slash at the end is not part of it: `/mcp/` reaches `/mcp`, and `proxy` of `/a/` is `a`.
+    """
+    names = re.findall(r"\{([^{}+]+)\+?\}", template)
+    pattern = re.sub(
+        r"\\\{[^{}]+?(\\\+)?\\\}",
+        lambda parameter: "(.+?)" if parameter[1] else "([^/]+)",
+        re.escape(template.rstrip("/")),
+    )
+    found = re.fullmatch(f"{pattern}/?", path)
+    return dict(zip(names, found.groups(), strict=True)) if found else None
+
+
+def raw_path(request: Request) -> str:
+    """The path as the client sent it, with its percent signs."""
+    path: bytes = request.scope["raw_path"]
+    return path.decode("latin-1")
+
+
+def raw_query(request: Request) -> str:
+    """The query as the client sent it, without its question mark."""
+    query: bytes = request.scope["query_string"]
+    return query.decode("latin-1")
+
+
+def query_parameters(request: Request) -> dict[str, list[str]]:
+    """Every value of every query parameter, decoded."""
+    return grouped(parse_qsl(raw_query(request), keep_blank_values=True))
+
+
+def source_ip(request: Request) -> str:
+    """Address of the client."""
+    return request.client.host if request.client else "127.0.0.1"
+
+
+def event_headers(request: Request, trace_id: str, dropped: Iterable[str] = ()) -> dict[str, list[str]]:
+    """Every value of every header, under the name as it was first written, with what the gateway adds.
+
+    Args:
+        request: the HTTP request.
+        trace_id: X-Ray trace header.
+        dropped: further names, in lower case, that functions do not see.
+    """
     lines: list[tuple[str, str]] = request.scope["state"].get("header_lines", [])
-    headers = _grouped((name, value) for name, value in lines if name.lower() not in _NOT_PASSED_ON)
-    host = request.client.host if request.client else "127.0.0.1"
     added = {
         "X-Amzn-Trace-Id": trace_id,
-        "X-Forwarded-For": ", ".join([*request.headers.getlist("x-forwarded-for"), host]),
+        "X-Forwarded-For": ", ".join([*request.headers.getlist("x-forwarded-for"), source_ip(request)]),
         "X-Forwarded-Port": str(request.scope["server"][1]),
         "X-Forwarded-Proto": request.scope["scheme"],
     }
-    names = {name.lower() for name in added}
-    kept = {name: values for name, values in headers.items() if name.lower() not in names}
+    hidden = {*_HOP_BY_HOP, *dropped, *(name.lower() for name in added)}
+    kept = grouped((name, value) for name, value in lines if name.lower() not in hidden)
     return {**kept, **{name: [value] for name, value in added.items()}}
 
 
-def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    grouped: dict[str, list[str]] = {}
+def request_time() -> tuple[str, int]:
+    """The time in the form that events have it, and in milliseconds since 1970."""
+    now = time.time()
+    return datetime.fromtimestamp(now, UTC).strftime("%d/%b/%Y:%H:%M:%S +0000"), int(now * 1000)
+
+
+def extended_request_id(request_id: str) -> str:
+    """A request id in API Gateway's own form, made of a UUID."""
+    return base64.b64encode(uuid.UUID(request_id).bytes[:11]).decode("ascii")
+
+
+def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Values by name, in their order."""
+    groups: dict[str, list[str]] = {}
     for name, value in pairs:
-        grouped.setdefault(name, []).append(value)
-    return grouped
+        groups.setdefault(name, []).append(value)
+    return groups
 
 
-def _event_body(body: bytes, content_type: str, api: RestApi) -> tuple[str | None, bool]:
+def event_body(body: bytes, *, binary: bool) -> tuple[str | None, bool]:
+    """A body as events have it, and whether that is base64. What is not UTF-8 is base64 in any case."""
     if not body:
         return None, False
-    if not _is_binary(content_type, api):
+    if not binary:
         try:
             return body.decode("utf-8"), False
         except UnicodeDecodeError:
@@ -298,31 +366,75 @@ def _event_body(body: bytes, content_type: str, api: RestApi) -> tuple[str | Non
     return base64.b64encode(body).decode("ascii"), True
 
 
-def _is_binary(media_type: str, api: RestApi) -> bool:
-    wanted = media_type.partition(";")[0].strip().lower()
-    return not api.binary_media_types.isdisjoint({"*/*", wanted, f"{wanted.partition('/')[0]}/*"})
+async def _read_body(request: Request, limit: int) -> bytes | None:
+    """The body, or None when it is too long; in any case it is read to its end, so that the client gets the answer."""
+    body = bytearray()
+    async for chunk in request.stream():
+        if len(body) <= limit:
+            body += chunk
+    return bytes(body) if len(body) <= limit else None
 
 
-def _extended_request_id(request_id: str) -> str:
-    return base64.b64encode(uuid.UUID(request_id).bytes[:11]).decode("ascii")
+# Answers
 
 
-def _answer_fields(answer: bytes) -> dict[str, Json]:
-    fields: Json = json.loads(answer)
-    if not isinstance(fields, dict):
-        raise MalformedAnswer(f"it must be an object, not {_kind(fields)}")
-    if unknown := fields.keys() - _ANSWER_KEYS:
-        raise MalformedAnswer(f"it cannot have {', '.join(sorted(unknown))}")
-    if "statusCode" not in fields:
-        raise MalformedAnswer("it has no statusCode")
-    return fields
+def answer_json(answer: bytes) -> Json:
+    """A function's answer.
+
+    Raises:
+        MalformedAnswer: it is not JSON.
+    """
+    try:
+        value: Json = json.loads(answer)
+    except ValueError:
+        raise MalformedAnswer("it is not JSON") from None
+    return value
 
 
-def _answer_headers(fields: Mapping[str, Json]) -> list[tuple[str, str]]:
-    """Header lines, names in lower case. `headers` and `multiValueHeaders` are merged; a pair in both counts once."""
-    single, multiple = fields.get("headers") or {}, fields.get("multiValueHeaders") or {}
+def status_code(value: Json) -> int:
+    """The status of an answer.
+
+    Raises:
+        MalformedAnswer: it is none.
+    """
+    if not isinstance(value, int | str) or not re.fullmatch("[2-5][0-9]{2}", str(value)):
+        raise MalformedAnswer(f"statusCode must be an HTTP status, not {value!r}")
+    return int(value)
+
+
+def answer_body(body: Json, *, is_base64: bool) -> bytes:
+    """The body of an answer.
+
+    Raises:
+        MalformedAnswer: it is not text, or not the base64 that it should be.
+    """
+    if not isinstance(body, str | None):
+        raise MalformedAnswer(f"body must be text, not {kind_of(body)}")
+    if not is_base64:
+        return (body or "").encode()
+    try:
+        return base64.b64decode(body or "", validate=True)
+    except ValueError:
+        raise MalformedAnswer("isBase64Encoded is true, but body is not base64") from None
+
+
+def answer_headers(single: Json, multiple: Json = None) -> list[tuple[str, str]]:
+    """Header lines of an answer, names in lower case.
+
+    `headers` and `multiValueHeaders` are merged; a pair in both counts once.
+    https://docs.aws.amazon.com/apigateway/latest/developerguide/set-up-lambda-proxy-integrations.html
+
+    `WWW-Authenticate` and some others are renamed to `x-amzn-remapped-…` by all kinds of API:
+    https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-known-issues.html (REST API),
+    https://github.com/anthropics/claude-ai-mcp/issues/748 (seen with REST API and HTTP API); for function URLs no page
+    of AWS says so, but those who deployed MCP servers behind one report it.
+
+    Raises:
+        MalformedAnswer: they are no headers.
+    """
+    single, multiple = single or {}, multiple or {}
     if not isinstance(single, dict):
-        raise MalformedAnswer(f"headers must be an object, not {_kind(single)}")
+        raise MalformedAnswer(f"headers must be an object, not {kind_of(single)}")
     if not isinstance(multiple, dict) or not all(isinstance(values, list) for values in multiple.values()):
         raise MalformedAnswer("multiValueHeaders must be an object of lists")
     pairs = [(name, value) for name, values in multiple.items() if isinstance(values, list) for value in values]
@@ -330,19 +442,19 @@ def _answer_headers(fields: Mapping[str, Json]) -> list[tuple[str, str]]:
     return [_header_line(name, value) for name, value in pairs]
 
 
-def _header_line(name: str, value: Json) -> tuple[str, str]:
-    if not _HEADER_NAME.fullmatch(name):
-        raise MalformedAnswer(f"{name!r} cannot be the name of a header")
-    if not isinstance(value, str | int | float):
-        raise MalformedAnswer(f"header {name} must be text, not {_kind(value)}")
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    if "\r" in text or "\n" in text:
-        raise MalformedAnswer(f"header {name} has a line break")
-    name = name.lower()
-    return (f"x-amzn-remapped-{name}" if name in _REMAPPED else name), text
+def http_response(
+    status: int, content: bytes, headers: Iterable[tuple[str, str]], content_type: str | None
+) -> Response:
+    """The HTTP response; `content_type` is for an answer that names none. 204 and 304 have no body in HTTP."""
+    response = Response(b"" if status in (204, 304) else content, status)
+    response.raw_headers += [(name.encode("latin-1"), value.encode("utf-8")) for name, value in headers]
+    if content_type is not None and "content-type" not in response.headers:
+        response.headers["content-type"] = content_type
+    return response
 
 
-def _kind(value: Json) -> str:
+def kind_of(value: Json) -> str:
+    """What a JSON value is, for an error text."""
     match value:
         case None:
             return "null"
@@ -355,3 +467,15 @@ def _kind(value: Json) -> str:
         case list():
             return "a list"
     return "an object"
+
+
+def _header_line(name: str, value: Json) -> tuple[str, str]:
+    if not _HEADER_NAME.fullmatch(name):
+        raise MalformedAnswer(f"{name!r} cannot be the name of a header")
+    if not isinstance(value, str | int | float):
+        raise MalformedAnswer(f"header {name} must be text, not {kind_of(value)}")
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if "\r" in text or "\n" in text:
+        raise MalformedAnswer(f"header {name} has a line break")
+    name = name.lower()
+    return (f"x-amzn-remapped-{name}" if name in _REMAPPED else name), text

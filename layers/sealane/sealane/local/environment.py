@@ -1,58 +1,101 @@
 """Lambda's execution environments: a process with AWS's runtime client, and the pool of them behind a function."""
 
 import asyncio
-import ctypes
 import os
-import re
+import shutil
 import signal
 import sys
+import tempfile
 import time
-import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sealane.local.errors import FunctionError, Throttled
+from sealane.local.process import Output, command, die_with_parent, kill_strays, peak_memory, variables
 from sealane.local.records import LogLine, Record
-from sealane.local.runtime_api import Invocation, RuntimeApi, failing_line
-from sealane.local.template import REGION, Function
+from sealane.local.runtime_api import RESPONSE_LIMIT, Invocation, RuntimeApi, failing_line, too_large
+from sealane.local.template import Function
 
 INIT_LIMIT = 10
 """Seconds that an environment may take to start.
 
 https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html#runtimes-lifecycle-ib
 """
-_LINE_LIMIT = 256 * 1024
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+LOG_TAIL = 4096
+"""Bytes of an invocation's log that its caller can have.
+
+https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one invocation.
+
+    Attributes:
+        environment: number of the environment that served it, None when none could start.
+        init_ms: milliseconds of its cold start, None when it was warm.
+        answer: the function's answer as JSON (empty where it was read as a stream), or its failure.
+        request_id: Lambda's request id.
+        duration_ms: milliseconds from the event to the environment's request for the next one.
+        memory: most memory in MiB that the environment's process has used so far, None when that is not known.
+        log: the last 4 KB of what the function wrote meanwhile, with Lambda's own START, END and REPORT lines.
+    """
+
+    environment: int | None
+    init_ms: float | None
+    answer: bytes | FunctionError
+    request_id: str = ""
+    duration_ms: float = 0
+    memory: int | None = None
+    log: str = ""
 
 
 class Environment:
     """One Lambda execution environment: serves one invocation at a time, in a process of its own.
 
     The process runs this Python, with the function's folder and then its layers in front of `sys.path`, as on Lambda.
+    While it waits for an invocation it is frozen (stopped, with all that it has started), as Lambda does:
+    https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html#runtimes-lifecycle
 
     Args:
         function: what it runs.
         number: its number, counted from 1 for each function.
         observe: gets every line that the function writes.
+        freeze: freeze it between invocations; a debugger cannot work with a frozen process.
+        variables: environment variables that go before all others.
 
     Attributes:
         function: what it runs.
         number: its number.
         init_ms: milliseconds that its start took, None before it was ready.
+        retired: it is to end after the invocation that it serves.
     """
 
-    def __init__(self, function: Function, number: int, observe: Callable[[Record], None]) -> None:
+    def __init__(
+        self,
+        function: Function,
+        number: int,
+        observe: Callable[[Record], None],
+        *,
+        freeze: bool = True,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self.function = function
         self.number = number
         self.init_ms: float | None = None
+        self.retired = False
         self._observe = observe
-        self._runtime_api = RuntimeApi(function.code_dir)
-        self._variables = _variables(function, self._runtime_api.address)
+        self._freezes = freeze
+        self._more_variables = variables
+        self._runtime_api: RuntimeApi | None = None
+        self._output: Output | None = None
+        self._variables: dict[str, str] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._exit: asyncio.Task[None] | None = None
         self._killed = False
+        self._tail = ""
 
     @property
     def pid(self) -> int | None:
@@ -64,56 +107,109 @@ class Environment:
         """False once the process has ended or was told to."""
         return not self._killed and (self._process is None or self._process.returncode is None)
 
-    async def start(self) -> None:
+    @property
+    def ended(self) -> bool:
+        """True once nothing of it is left."""
+        return self._exit is not None and self._exit.done()
+
+    async def start(self, limit: float = INIT_LIMIT) -> None:
         """Starts the process and waits until it asks for its first invocation.
 
+        Args:
+            limit: seconds that this may take.
+
         Raises:
-            FunctionError: the function cannot be imported, or takes longer than Lambda allows.
+            FunctionError: the function cannot be imported, or takes longer than that.
         """
         started = time.perf_counter()
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "awslambdaric",
-            self.function.handler,
-            cwd=self.function.code_dir,
-            env=self._variables,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=_die_with_parent if _libc else None,
+        runtime_api = self._runtime_api = RuntimeApi(self.function.code_dir)
+        temporary_dir = tempfile.mkdtemp(prefix=f"sealane-{self.function.name}-")
+        output = self._output = Output(self._log)
+        self._variables = variables(
+            self.function, self.number, runtime_api.address, temporary_dir, self._more_variables
         )
-        self._exit = asyncio.create_task(self._wait(self._process))
-        if self._killed:
-            self._kill()
+        self._exit = asyncio.create_task(self._run(runtime_api, output, temporary_dir))
+        error: FunctionError | None = None
         try:
-            async with asyncio.timeout(INIT_LIMIT):
-                await self._runtime_api.ready
+            async with asyncio.timeout(limit):
+                await runtime_api.waiting
             self.init_ms = (time.perf_counter() - started) * 1000
+            self._freeze()
         except TimeoutError:
-            raise FunctionError("Sandbox.Timedout", f"not ready after {INIT_LIMIT} s") from None
-        except FunctionError as error:
-            raise (await self._import_error() if error.type == "Runtime.ImportModuleError" else error) from None
+            error = FunctionError("Sandbox.Timedout", f"not ready after {limit:g} s")
+        except FunctionError as failure:
+            error = failure
         finally:
             if self.init_ms is None:
                 await self.stop()
+        if error:
+            # https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html#runtimes-lifecycle-init-errors
+            status = "timeout" if error.type == "Sandbox.Timedout" else f"error\tError Type: {error.type}"
+            elapsed = (time.perf_counter() - started) * 1000
+            self._log(f"INIT_REPORT Init Duration: {elapsed:.2f} ms\tPhase: init\tStatus: {status}")
+            raise error
 
-    async def invoke(self, event: bytes, trace_id: str) -> bytes:
-        """Serves one event (JSON) and gives the function's answer (JSON).
-
-        Raises:
-            FunctionError: the function raised, its process ended, or its time was up (the environment is then killed).
-        """
-        timeout = self.function.timeout
-        deadline_ms = int((time.time() + timeout) * 1000)
-        invocation = Invocation(str(uuid.uuid4()), event, self.function.arn, deadline_ms, trace_id)
+    async def explain(self, error: FunctionError) -> FunctionError:
+        """What is behind a failed import. AWS's client reports its text only; importing again tells the rest."""
+        if error.type != "Runtime.ImportModuleError":
+            return error
+        module = self.function.handler.rpartition(".")[0].replace("/", ".")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            f"import {module}",
+            cwd=self.function.code_dir,
+            env={**self._variables, "TMPDIR": tempfile.gettempdir()},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            preexec_fn=die_with_parent,
+        )
         try:
-            async with asyncio.timeout(timeout):
-                return await self._runtime_api.invoke(invocation)
+            async with asyncio.timeout(INIT_LIMIT):
+                _, output = await process.communicate()
         except TimeoutError:
-            self._kill()
-            raise FunctionError("Sandbox.Timedout", f"Task timed out after {timeout:.2f} seconds") from None
+            return error
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        lines = output.decode("utf-8", "replace").strip().splitlines() or [
+            "ImportError: it fails under Lambda's client only"
+        ]
+        type, _, message = lines[-1].partition(": ")
+        return FunctionError(type, message, failing_line(lines, self.function.code_dir), error.report)
+
+    async def serve(self, invocation: Invocation, seconds: float, init_ms: float | None) -> Outcome:
+        """Serves one invocation until the environment asks for the next one, is lost, or its time is up.
+
+        The answer goes to the invocation. When the time is up the environment is killed.
+
+        Args:
+            invocation: what it serves.
+            seconds: what is left of its time.
+            init_ms: milliseconds of the cold start before it, None when there was none.
+        """
+        if self._runtime_api is None:
+            raise RuntimeError("the environment has not been started")
+        started = time.perf_counter()
+        invocation.deadline_ms = int((time.time() + seconds) * 1000)
+        self._tail = f"START RequestId: {invocation.request_id} Version: $LATEST\n"
+        self._signal(signal.SIGCONT)
+        self._runtime_api.hand(invocation)
+        memory = None
+        try:
+            async with asyncio.timeout(seconds):
+                await self._runtime_api.waiting
+            memory = self._peak_memory()
+            self._freeze()
+        except TimeoutError:
+            memory = self._peak_memory()
+            invocation.end(_timed_out(self.function))
+            await self.stop()
+        except FunctionError:
+            await self.stop()
+        return self._outcome(invocation.request_id, (time.perf_counter() - started) * 1000, init_ms, memory)
 
     async def stop(self) -> None:
         """Kills the process and everything that it started."""
@@ -121,82 +217,141 @@ class Environment:
         if self._exit:
             await asyncio.shield(self._exit)
 
+    async def _run(self, runtime_api: RuntimeApi, output: Output, temporary_dir: str) -> None:
+        """The process from its start to its end, and what has to be cleared away then."""
+        try:
+            self._process = await self._spawn(output)
+            if self._killed:
+                self._kill()
+            code = await self._process.wait()
+            self._kill()  # What it started, and is still there.
+            await asyncio.to_thread(kill_strays, runtime_api.address)
+            error = _exit_error(code)
+        except OSError as failure:
+            # https://docs.aws.amazon.com/lambda/latest/dg/runtimes-modify.html
+            reason = (failure.strerror or str(failure)).lower()
+            error = FunctionError("Runtime.InvalidEntrypoint", f"fork/exec {command(self.function)[0]}: {reason}")
+            self._killed = True
+        output.close()
+        runtime_api.fail(error)
+        await asyncio.to_thread(shutil.rmtree, temporary_dir, ignore_errors=True)
+        await runtime_api.close()
+
+    async def _spawn(self, output: Output) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *command(self.function),
+                cwd=self.function.code_dir,
+                env=self._variables,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output.end,
+                stderr=output.end,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        finally:
+            output.started()
+
+    def _freeze(self) -> None:
+        """Stops the process: it has asked for an invocation, and only waits for the answer that we hold."""
+        if self._freezes:
+            self._signal(signal.SIGSTOP)
+
     def _kill(self) -> None:
         self._killed = True
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To the process and all that it started (and that has not left its process group)."""
         if self._process:
             with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(self._process.pid, number)
 
-    async def _wait(self, process: asyncio.subprocess.Process) -> None:
-        reading = [asyncio.create_task(self._read(stream)) for stream in (process.stdout, process.stderr) if stream]
-        code = await process.wait()
-        self._kill()
-        await asyncio.wait(reading, timeout=1)
-        reason = f"signal: {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        self._runtime_api.fail(FunctionError("Runtime.ExitError", f"Runtime exited with error: {reason}"))
-        await self._runtime_api.close()
+    def _peak_memory(self) -> int | None:
+        return peak_memory(self._process.pid) if self._process else None
 
-    async def _import_error(self) -> FunctionError:
-        """The error behind a failed import. AWS's client reports its text only; importing again tells the rest."""
-        module = self.function.handler.rpartition(".")[0].replace("/", ".")
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            f"import {module}",
-            cwd=self.function.code_dir,
-            env=self._variables,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        _, output = await process.communicate()
-        lines = output.decode("utf-8", "replace").strip().splitlines() or [
-            "ImportError: it fails under Lambda's client only"
+    def _log(self, line: str) -> None:
+        self._tail = f"{self._tail}{line}\n"[-LOG_TAIL:]
+        self._observe(LogLine(self.function.name, self.number, line))
+
+    def _outcome(self, request_id: str, duration: float, init_ms: float | None, memory: int | None) -> Outcome:
+        """With the lines that Lambda adds to a log: https://docs.aws.amazon.com/lambda/latest/dg/python-logging.html"""
+        if self._output:
+            self._output.drain()
+        report = [
+            f"REPORT RequestId: {request_id}",
+            f"Duration: {duration:.2f} ms",
+            f"Billed Duration: {-int(-(duration + (init_ms or 0)) // 1)} ms",
+            f"Memory Size: {self.function.memory} MB",
+            f"Max Memory Used: {'?' if memory is None else memory} MB",
         ]
-        type, _, message = lines[-1].partition(": ")
-        return FunctionError(type, message, failing_line(lines, self.function.code_dir))
-
-    async def _read(self, stream: asyncio.StreamReader) -> None:
-        pending = b""
-        while chunk := await stream.read(64 * 1024):
-            *lines, pending = re.split(rb"[\r\n]+", pending + chunk)
-            if len(pending) > _LINE_LIMIT:
-                lines, pending = [*lines, pending], b""
-            for line in lines:
-                self._log(line)
-        self._log(pending)
-
-    def _log(self, line: bytes) -> None:
-        if line:
-            self._observe(LogLine(self.function.name, self.number, line.decode("utf-8", "replace")))
+        if init_ms is not None:
+            report.append(f"Init Duration: {init_ms:.2f} ms")
+        lines = [f"END RequestId: {request_id}", "\t".join(report), ""]
+        log = (self._tail + "\n".join(lines)).encode()[-LOG_TAIL:].decode("utf-8", "ignore")
+        return Outcome(self.number, init_ms, b"", request_id, duration, memory, log)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one invocation.
+class ResponseStream:
+    """An invocation whose answer is read as it comes: `async for chunk in stream`, by one reader, once.
+
+    The function goes on whether or not anybody reads.
+
+    Raises:
+        FunctionError: (when read) the function failed, before its answer or in the middle of it.
 
     Attributes:
-        environment: number of the environment that served it, None when none could start.
-        init_ms: milliseconds of its cold start, None when it was warm.
-        answer: the function's answer as JSON, or its failure.
+        request_id: Lambda's request id.
     """
 
-    environment: int | None
-    init_ms: float | None
-    answer: bytes | FunctionError
+    def __init__(self, invocation: Invocation, serving: "asyncio.Task[Outcome]") -> None:
+        self.request_id = invocation.request_id
+        self._invocation = invocation
+        self._serving = serving
+
+    @property
+    def content_type(self) -> str:
+        """Media type of the answer, empty before its first chunk."""
+        return self._invocation.content_type
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._invocation.chunks()
+
+    async def outcome(self) -> Outcome:
+        """What became of it, once the environment is done with it; without the answer, which is read above."""
+        return await asyncio.shield(self._serving)
 
 
 class Pool:
-    """The environments of one function: an idle one serves, else a new one starts, up to `concurrency` at a time."""
+    """The environments of one function: an idle one serves, else a new one starts, up to `concurrency` at a time.
 
-    def __init__(self, function: Function, concurrency: int, observe: Callable[[Record], None]) -> None:
+    Args:
+        function: what they run.
+        concurrency: how many there may be.
+        observe: gets every line that the function writes.
+        freeze: freeze environments between invocations.
+        variables: environment variables that go before all others.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        concurrency: int,
+        observe: Callable[[Record], None],
+        *,
+        freeze: bool = True,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._function = function
         self._concurrency = concurrency
         self._observe = observe
+        self._freeze = freeze
+        self._variables = variables
         self._count = 0
-        self._busy = 0
+        self._stopped = False
         self._environments: list[Environment] = []
         self._idle: list[Environment] = []
+        self._serving: set[asyncio.Task[Outcome]] = set()
 
     @property
     def environments(self) -> tuple[Environment, ...]:
@@ -204,92 +359,149 @@ class Pool:
         return tuple(env for env in self._environments if env.alive and env.init_ms is not None)
 
     async def start(self) -> None:
-        """Starts one environment ahead of the first invocation.
+        """Starts one environment ahead of the first invocation. One that is too slow is left to that, as on Lambda.
 
         Raises:
             FunctionError: it cannot start.
         """
-        self._idle.append(await self._new())
+        environment = self._new()
+        try:
+            await environment.start()
+        except FunctionError as error:
+            if error.type != "Sandbox.Timedout":
+                raise await environment.explain(error) from None
+        else:
+            self._idle.append(environment)
 
-    async def invoke(self, event: bytes, trace_id: str) -> Outcome:
-        """Serves one event (JSON).
+    async def renew(self) -> None:
+        """Replaces all environments by a new one; those that are busy end when they have answered.
+
+        Raises:
+            FunctionError: the new one cannot start.
+        """
+        idle, self._idle = self._idle, []
+        for environment in self._environments:
+            environment.retired = True
+        stopping = asyncio.gather(*(environment.stop() for environment in idle))
+        try:
+            await self.start()
+        finally:
+            await stopping
+
+    async def invoke(self, event: bytes, trace_id: str, client_context: str | None = None) -> Outcome:
+        """Serves one event (JSON) and waits for the whole answer.
+
+        Args:
+            event: the event.
+            trace_id: X-Ray trace header.
+            client_context: what the caller says of itself, as JSON.
 
         Raises:
             Throttled: all environments are busy.
         """
-        if self._busy == self._concurrency:
-            raise Throttled(f"all {self._concurrency} environments of {self._function.name} are busy")
-        self._busy += 1
+        stream = self.stream(event, trace_id, client_context)
+        body = bytearray()
+        answer: bytes | FunctionError
         try:
-            return await self._serve(event, trace_id)
-        finally:
-            self._busy -= 1
+            async for chunk in stream:
+                if len(body) <= RESPONSE_LIMIT:
+                    body += chunk
+            answer = too_large() if len(body) > RESPONSE_LIMIT else bytes(body)
+        except FunctionError as error:
+            answer = error
+        return replace(await stream.outcome(), answer=answer)
+
+    def stream(self, event: bytes, trace_id: str, client_context: str | None = None) -> ResponseStream:
+        """Serves one event (JSON), whose answer can be read while it comes. A buffered one comes in one chunk.
+
+        Args:
+            event: the event.
+            trace_id: X-Ray trace header.
+            client_context: what the caller says of itself, as JSON.
+
+        Raises:
+            Throttled: all environments are busy.
+        """
+        if len(self._serving) >= self._concurrency:
+            raise Throttled(f"all {self._concurrency} environments of {self._function.name} are busy")
+        invocation = Invocation(event, self._function.arn, trace_id, client_context)
+        serving = asyncio.create_task(self._serve(invocation))
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
+        return ResponseStream(invocation, serving)
 
     async def stop(self) -> None:
-        """Kills every environment."""
+        """Kills every environment; what they served fails."""
+        self._stopped = True
         await asyncio.gather(*(environment.stop() for environment in self._environments))
+        for serving in self._serving:
+            serving.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
-    async def _serve(self, event: bytes, trace_id: str) -> Outcome:
-        init_ms = None
+    async def _serve(self, invocation: Invocation) -> Outcome:
+        try:
+            environment, init_ms, seconds = await self._take()
+            try:
+                return await environment.serve(invocation, seconds, init_ms)
+            finally:
+                await self._give_back(environment)
+        except FunctionError as error:
+            invocation.end(error)
+            return Outcome(None, None, error, invocation.request_id)
+        finally:
+            invocation.end(FunctionError("Runtime.ExitError", "the local gateway has ended"))
+
+    async def _take(self) -> tuple[Environment, float | None, float]:
+        """An environment that is ready, the milliseconds of its cold start, and the seconds that are left."""
         self._idle = [environment for environment in self._idle if environment.alive]
         if self._idle:
             # The one that has waited longest: requests in a row reach different environments, so that nothing is
             # found to work only because the same one served them.
-            environment = self._idle.pop(0)
-        else:
-            try:
-                environment = await self._new()
-            except FunctionError as error:
-                return Outcome(None, None, error)
-            init_ms = environment.init_ms
+            return self._idle.pop(0), None, self._function.timeout
+        environment = self._new()
         try:
-            return Outcome(environment.number, init_ms, await environment.invoke(event, trace_id))
+            await environment.start()
+            return environment, environment.init_ms, self._function.timeout
+        except FunctionError:
+            # Lambda starts it once more, now within the function's time-out ("suppressed init"):
+            # https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html#runtimes-lifecycle-ib
+            return await self._take_at_second_try(environment.number)
+
+    async def _take_at_second_try(self, number: int) -> tuple[Environment, float | None, float]:
+        started = time.perf_counter()
+        environment = self._new(number)
+        try:
+            await environment.start(self._function.timeout)
         except FunctionError as error:
-            return Outcome(environment.number, init_ms, error)
-        finally:
+            if error.type == "Sandbox.Timedout":
+                raise _timed_out(self._function) from None
+            raise await environment.explain(error) from None
+        left = self._function.timeout - (time.perf_counter() - started)
+        return environment, environment.init_ms, max(left, 0.001)
+
+    async def _give_back(self, environment: Environment) -> None:
+        if environment.retired:
+            await environment.stop()
+        elif environment.alive:
             self._idle.append(environment)
 
-    async def _new(self) -> Environment:
-        self._count += 1
-        environment = Environment(self._function, self._count, self._observe)
-        self._environments = [*(known for known in self._environments if known.alive), environment]
-        await environment.start()
+    def _new(self, number: int | None = None) -> Environment:
+        if self._stopped:
+            raise FunctionError("Runtime.ExitError", "the local gateway has ended")
+        if number is None:
+            number = self._count = self._count + 1
+        environment = Environment(self._function, number, self._observe, freeze=self._freeze, variables=self._variables)
+        self._environments = [*(known for known in self._environments if not known.ended), environment]
         return environment
 
 
-def _variables(function: Function, runtime_api: str) -> dict[str, str]:
-    """https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html#configuration-envvars-runtime
-
-    Of this machine's own variables a function sees those that Python needs to start, and no AWS configuration.
-    """
-    own = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME") or name.startswith("PYTHON")}
-    return {
-        **own,
-        **function.variables,
-        "AWS_ACCESS_KEY_ID": "local",
-        "AWS_CONFIG_FILE": os.devnull,
-        "AWS_DEFAULT_REGION": REGION,
-        "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime}",
-        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory),
-        "AWS_LAMBDA_FUNCTION_NAME": function.physical_name,
-        "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
-        "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
-        "AWS_LAMBDA_LOG_GROUP_NAME": function.log_group,
-        "AWS_LAMBDA_LOG_STREAM_NAME": f"{time.strftime('%Y/%m/%d')}/[$LATEST]{uuid.uuid4().hex}",
-        "AWS_LAMBDA_RUNTIME_API": runtime_api,
-        "AWS_REGION": REGION,
-        "AWS_SECRET_ACCESS_KEY": "local",
-        "AWS_SESSION_TOKEN": "local",
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "LAMBDA_TASK_ROOT": str(function.code_dir),
-        "LANG": "en_US.UTF-8",
-        "PYTHONPATH": os.pathsep.join(map(str, (function.code_dir, *function.layer_dirs))),
-        "TZ": ":UTC",
-        "_HANDLER": function.handler,
-    }
+def _timed_out(function: Function) -> FunctionError:
+    return FunctionError("Sandbox.Timedout", f"Task timed out after {function.timeout:.2f} seconds")
 
 
-def _die_with_parent() -> None:
-    """In the child, before it becomes Python: the kernel kills it when we die, however that happens (Linux)."""
-    if _libc:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def _exit_error(code: int) -> FunctionError:
+    """https://docs.aws.amazon.com/lambda/latest/dg/troubleshooting-invocation.html"""
+    if code == 0:
+        return FunctionError("Runtime.ExitError", "Runtime exited without providing a reason")
+    reason = f"signal: {(signal.strsignal(-code) or str(-code)).lower()}" if code < 0 else f"exit status {code}"
+    return FunctionError("Runtime.ExitError", f"Runtime exited with error: {reason}")

@@ -1,4 +1,4 @@
-"""The local gateway: a template's REST API and functions, served by this machine."""
+"""The local gateway: a template's APIs and functions, served by this machine."""
 
 import errno
 import platform
@@ -14,11 +14,18 @@ import uvicorn
 from anyio.from_thread import start_blocking_portal
 
 from sealane.local.api_gateway import ApiGateway, HttpProtocol
+from sealane.local.aws_services import AwsServices
 from sealane.local.environment import Environment, Outcome, Pool
 from sealane.local.errors import FunctionError, LocalError
+from sealane.local.http_api import FunctionUrl, HttpApi
 from sealane.local.http_server import Server, listen
+from sealane.local.invoke_api import InvokeApi
 from sealane.local.records import Record
-from sealane.local.template import load_template
+from sealane.local.reload import reload_on_change
+from sealane.local.rest_api import RestApi
+from sealane.local.template import Api, load_template
+
+_KINDS: dict[str, type[ApiGateway]] = {"rest": RestApi, "http": HttpApi, "url": FunctionUrl}
 
 
 def _ignore(record: Record) -> None:
@@ -26,20 +33,24 @@ def _ignore(record: Record) -> None:
 
 
 class LocalGateway:
-    """A running API: `with LocalGateway("template.yaml") as gateway: …` serves it from a thread until the block ends.
+    """Running APIs: `with LocalGateway("template.yaml") as gateway: …` serves them from a thread until the block ends.
 
-    When the block begins, one environment of each function has started and the port is open.
+    When the block begins, one environment of each function has started and the ports are open.
 
     Args:
         template: a SAM template.
         host: address to listen on.
-        port: port to listen on; 0 takes a free one.
+        port: port of the first API; the others have those after it; 0 takes free ones.
         parameters: values of the template's parameters.
         concurrency: environments that each function may have at a time.
         code_dirs: folders that replace the functions' `CodeUri`, by logical id.
+        endpoint_url: another emulator of DynamoDB and KMS to use instead of moto.
+        freeze: freeze environments between invocations, as Lambda does; not while a debugger is attached to one.
+        reload: make new environments when a file of a function or of its layers changes.
         observe: gets every request and every line that a function writes, in the thread of the gateway.
 
     Attributes:
+        aws: DynamoDB and KMS, with the calls that the functions made and the faults that they meet.
         not_emulated: what the template has and this machine has not, one short text each.
 
     Raises:
@@ -57,12 +68,19 @@ class LocalGateway:
         parameters: Mapping[str, str] | None = None,
         concurrency: int = 4,
         code_dirs: Mapping[str, Path] | None = None,
+        endpoint_url: str | None = None,
+        freeze: bool = True,
+        reload: bool = False,
         observe: Callable[[Record], None] = _ignore,
     ) -> None:
         self._template = load_template(Path(template), parameters, code_dirs)
+        self.aws = AwsServices(self._template, endpoint_url)
         self._host = host
-        self._port = port
+        self._ports = [port and port + place for place in range(len(self._template.apis))]
         self._concurrency = concurrency
+        self._freeze = freeze
+        self._reload = reload
+        self._lambda_url = ""
         self._observe = observe
         self._held: list[Record] | None = []
         self._pools: dict[str, Pool] = {}
@@ -79,14 +97,26 @@ class LocalGateway:
 
     @property
     def base_url(self) -> str:
-        """`http://host:port`."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)  # noqa: S104 - any address is also this one
-        return f"http://[{host}]:{self._port}" if ":" in host else f"http://{host}:{self._port}"
+        """`http://host:port` of the first API."""
+        return self._origin(self._ports[0])
 
     @property
     def url(self) -> str:
-        """URL of the API's first route: the MCP endpoint."""
-        return self.base_url + self._template.api.routes[0].path
+        """URL of the first API's first route: the MCP endpoint."""
+        api = self._template.api
+        path = api.routes[0].path
+        return self.urls[api.name] + (path if path.startswith("/") else "/")
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """URL of each API and function URL by its logical id, an HTTP API's named stage in it, no slash at its end."""
+        apis = zip(self._template.apis, self._ports, strict=True)
+        return {api.name: self._origin(port) + api.base_path for api, port in apis}
+
+    @property
+    def lambda_url(self) -> str:
+        """Endpoint URL of Lambda's Invoke API, for boto3's client `lambda`; functions have it in their environment."""
+        return self._lambda_url
 
     @property
     def environments(self) -> tuple[Environment, ...]:
@@ -108,33 +138,65 @@ class LocalGateway:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """The same for asynchronous code: serves from the running event loop until the block ends."""
-        listener = _listen(self._host, self._port)
-        self._port = listener.getsockname()[1]
-        self._pools = {each.name: Pool(each, self._concurrency, self._tell) for each in self._template.functions}
-        api_gateway = ApiGateway(self._template.api, self._invoke, self._tell)
-        config = uvicorn.Config(
-            api_gateway.app,
-            http=HttpProtocol,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-        )
-        server = Server(config)
-        with listener:
-            try:
-                await self._start_functions()
-                async with anyio.create_task_group() as tasks:
+        invoke_api = InvokeApi(self._template.functions, lambda name: self._pools[name], self._tell)
+        async with self.aws.serving(), invoke_api.serving() as self._lambda_url, self._serving():
+            yield
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncIterator[None]:
+        with ExitStack() as stack:
+            listeners = [stack.enter_context(_listen(self._host, port)) for port in self._ports]
+            self._ports = [listener.getsockname()[1] for listener in listeners]
+            async with self._serving_on(listeners):
+                yield
+
+    @asynccontextmanager
+    async def _serving_on(self, listeners: list[socket.socket]) -> AsyncIterator[None]:
+        variables = {"AWS_ENDPOINT_URL_LAMBDA": self._lambda_url}
+        self._pools = {
+            each.name: Pool(
+                self.aws.connect(each), self._concurrency, self._tell, freeze=self._freeze, variables=variables
+            )
+            for each in self._template.functions
+        }
+        servers = [self._server(api) for api in self._template.apis]
+        try:
+            await self._start_functions()
+            async with anyio.create_task_group() as tasks:
+                for server, listener in zip(servers, listeners, strict=True):
                     tasks.start_soon(server.serve, [listener])
-                    try:
-                        yield
-                    finally:
+                ended = anyio.Event()
+                if self._reload:
+                    functions = [(each, self._pools[each.name]) for each in self._template.functions]
+                    tasks.start_soon(reload_on_change, functions, self._tell, ended)
+                try:
+                    yield
+                finally:
+                    ended.set()
+                    for server in servers:
                         server.should_exit = server.force_exit = True
-            finally:
-                with anyio.CancelScope(shield=True):
-                    for pool in self._pools.values():
-                        await pool.stop()
+        finally:
+            with anyio.CancelScope(shield=True):
+                for pool in self._pools.values():
+                    await pool.stop()
+
+    def _server(self, api: Api) -> Server:
+        return Server(
+            uvicorn.Config(
+                _KINDS[api.kind](api, self._invoke, self._tell),
+                http=HttpProtocol,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+            )
+        )
+
+    def _origin(self, port: int) -> str:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)  # noqa: S104 - any address is also this one
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def _start_functions(self) -> None:
         for function in self._template.functions:

@@ -31,6 +31,9 @@ class Call:
         environment: number of the environment that served the call, None when none did.
         init_ms: milliseconds of its cold start, None when it was warm.
         problem: why the gateway answered in the function's place, or what else is wrong with its answer.
+        memory: peak memory of the invocation in MiB, None where it is not known.
+        message: JSON-RPC method of the request's body and the tool, prompt or resource that it names; never arguments.
+        era: `modern` or `legacy`, as the body says; None when it is no JSON-RPC message.
     """
 
     method: str
@@ -41,6 +44,20 @@ class Call:
     environment: int | None = None
     init_ms: float | None = None
     problem: str | None = None
+    memory: int | None = None
+    message: str | None = None
+    era: str | None = None
 
 
-Record = LogLine | Call
+@dataclass(frozen=True)
+class Notice:
+    """What the local gateway does of its own accord.
+
+    Attributes:
+        text: one line.
+    """
+
+    text: str
+
+
+Record = LogLine | Call | Notice

@@ -4,42 +4,83 @@ https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 """
 
 import asyncio
+import base64
+import binascii
+import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import uuid
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from sealane.local.errors import FunctionError
 from sealane.local.http_server import Server, listen
 
+RESPONSE_LIMIT = 6_291_556
+"""Bytes of an answer that is not streamed: 6 MB and what wraps it.
+
+https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html; the exact number is in Lambda's own error.
+"""
 _PREFIX = "/2018-06-01/runtime"
 
 
-@dataclass(frozen=True)
 class Invocation:
-    """One event on its way through an environment.
+    """One event on its way through an environment, and the answer that comes back in chunks.
+
+    Args:
+        event: the event as JSON.
+        arn: ARN of the function.
+        trace_id: X-Ray trace header.
+        client_context: what the caller says of itself, as JSON.
 
     Attributes:
         request_id: Lambda's request id.
-        event: the event as JSON.
-        arn: ARN of the function.
-        deadline_ms: Unix time in milliseconds at which the function will be stopped.
-        trace_id: X-Ray trace header.
-        answer: the function's JSON answer, or its `FunctionError`.
+        deadline_ms: Unix time in milliseconds at which the function will be stopped, 0 before it starts.
+        content_type: media type of the answer, once a chunk of it is there.
+        answering: the answer has begun.
+        ended: the answer is complete or has failed.
     """
 
-    request_id: str
-    event: bytes
-    arn: str
-    deadline_ms: int
-    trace_id: str
-    answer: asyncio.Future[bytes] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    def __init__(self, event: bytes, arn: str, trace_id: str, client_context: str | None = None) -> None:
+        self.request_id = str(uuid.uuid4())
+        self.event = event
+        self.arn = arn
+        self.trace_id = trace_id
+        self.client_context = client_context
+        self.deadline_ms = 0
+        self.content_type = ""
+        self.answering = False
+        self.ended = False
+        self._error: FunctionError | None = None
+        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def put(self, chunk: bytes) -> None:
+        """Adds to the answer."""
+        if chunk and not self.ended:
+            self._chunks.put_nowait(chunk)
+
+    def end(self, error: FunctionError | None = None) -> None:
+        """Completes the answer, or says why it failed; what comes first counts."""
+        if not self.ended:
+            self.ended = True
+            self._error = error
+            self._chunks.put_nowait(None)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The answer as it comes, for one reader.
+
+        Raises:
+            FunctionError: the function failed, before its answer or in the middle of it.
+        """
+        while (chunk := await self._chunks.get()) is not None:
+            yield chunk
+        if self._error:
+            raise self._error
 
 
 class RuntimeApi:
@@ -50,13 +91,13 @@ class RuntimeApi:
 
     Attributes:
         address: `host:port`, for `AWS_LAMBDA_RUNTIME_API`.
-        ready: done when the environment first asks for an invocation; holds its `FunctionError` when it cannot start.
+        waiting: done while the environment waits for an invocation; holds a `FunctionError` when it never will.
     """
 
     def __init__(self, code_dir: Path) -> None:
         self._code_dir = code_dir
-        loop = asyncio.get_running_loop()
-        self.ready: asyncio.Future[None] = loop.create_future()
+        self._loop = asyncio.get_running_loop()
+        self.waiting: asyncio.Future[None] = self._loop.create_future()
         self._invocations: asyncio.Queue[Invocation | None] = asyncio.Queue()
         self._current: Invocation | None = None
         self._socket = listen("127.0.0.1", 0)
@@ -69,27 +110,31 @@ class RuntimeApi:
                 Route(f"{_PREFIX}/init/error", self._init_error, methods=["POST"]),
             ]
         )
-        config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_keep_alive=24 * 3600)
+        config = uvicorn.Config(
+            app,
+            http="httptools",  # Of Uvicorn's two parsers the one that keeps trailers, see _response.
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            timeout_keep_alive=24 * 3600,
+        )
         self._server = Server(config)
-        self._serving = loop.create_task(self._server.serve(sockets=[self._socket]))
+        self._serving = self._loop.create_task(self._server.serve(sockets=[self._socket]))
 
-    async def invoke(self, invocation: Invocation) -> bytes:
-        """Hands an event to the environment and waits for its answer.
-
-        Raises:
-            FunctionError: the function raised, or the environment failed.
-        """
+    def hand(self, invocation: Invocation) -> None:
+        """Answers the environment's request for an invocation; `waiting` is then for the next one."""
+        self.waiting = self._loop.create_future()
         self._current = invocation
         self._invocations.put_nowait(invocation)
-        return await invocation.answer
 
     def fail(self, error: FunctionError) -> None:
         """The environment is gone: nobody needs to wait for it any longer."""
-        if not self.ready.done():
-            self.ready.set_exception(error)
-            self.ready.exception()  # Marks it as seen: nobody may be waiting any more.
-        if self._current and not self._current.answer.done():
-            self._current.answer.set_exception(error)
+        if self._current:
+            self._current.end(error)
+        if not self.waiting.done():
+            self.waiting.set_exception(error)
+            self.waiting.exception()  # Marks it as seen: nobody may be waiting any more.
 
     async def close(self) -> None:
         """Ends the server and closes its port."""
@@ -99,28 +144,50 @@ class RuntimeApi:
         self._socket.close()
 
     async def _next(self, request: Request) -> Response:
-        if not self.ready.done():
-            self.ready.set_result(None)
+        if self._current and not self._current.ended:
+            if not self._current.answering:
+                text = "The last invocation has no answer yet"
+                return JSONResponse({"errorType": "InvalidStateTransition", "errorMessage": text}, 403)
+            self._current.end(FunctionError("Runtime.TruncatedResponse", "the answer broke off"))
+        if not self.waiting.done():
+            self.waiting.set_result(None)
         invocation = await self._invocations.get()
         if invocation is None:
             return Response(status_code=410)
-        return Response(
-            invocation.event,
-            media_type="application/json",
-            headers={
-                "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
-                "Lambda-Runtime-Deadline-Ms": str(invocation.deadline_ms),
-                "Lambda-Runtime-Invoked-Function-Arn": invocation.arn,
-                "Lambda-Runtime-Trace-Id": invocation.trace_id,
-            },
-        )
+        headers = {
+            "Lambda-Runtime-Aws-Request-Id": invocation.request_id,
+            "Lambda-Runtime-Deadline-Ms": str(invocation.deadline_ms),
+            "Lambda-Runtime-Invoked-Function-Arn": invocation.arn,
+            "Lambda-Runtime-Trace-Id": invocation.trace_id,
+        }
+        if invocation.client_context is not None:
+            headers["Lambda-Runtime-Client-Context"] = invocation.client_context
+        return Response(invocation.event, media_type="application/json", headers=headers)
 
     async def _response(self, request: Request) -> Response:
-        body = await request.body()
+        """https://docs.aws.amazon.com/lambda/latest/dg/runtimes-custom.html#runtimes-custom-response-streaming"""
+        # Uvicorn's own list, to which it adds the trailers after the body; `request.headers` works on a copy.
+        lines = request.scope["headers"]
         invocation = self._take(request)
         if invocation is None:
             return _unknown_request_id()
-        invocation.answer.set_result(body)
+        invocation.content_type = request.headers.get("content-type", "application/json")
+        streamed = request.headers.get("lambda-runtime-function-response-mode", "").lower() == "streaming"
+        body = bytearray()
+        try:
+            async for chunk in request.stream():
+                if streamed:
+                    invocation.put(chunk)
+                elif len(body) <= RESPONSE_LIMIT:
+                    body += chunk
+        except ClientDisconnect:
+            return Response()  # Whether its process is gone or the answer alone broke off shows later.
+        if len(body) > RESPONSE_LIMIT:
+            invocation.end(too_large())
+            text = f"Exceeded maximum allowed payload size ({RESPONSE_LIMIT} bytes)."
+            return JSONResponse({"errorType": "RequestEntityTooLarge", "errorMessage": text}, 413)
+        invocation.put(bytes(body))
+        invocation.end(self._trailing_error(lines))
         return _accepted()
 
     async def _error(self, request: Request) -> Response:
@@ -128,7 +195,7 @@ class RuntimeApi:
         invocation = self._take(request)
         if invocation is None:
             return _unknown_request_id()
-        invocation.answer.set_exception(error)
+        invocation.end(error)
         return _accepted()
 
     async def _init_error(self, request: Request) -> Response:
@@ -136,17 +203,49 @@ class RuntimeApi:
         return _accepted()
 
     async def _function_error(self, request: Request) -> FunctionError:
-        report = await request.json()
-        where = failing_line(report.get("stackTrace") or [], self._code_dir)
-        return FunctionError(report["errorType"], report["errorMessage"], where)
+        return self._reported(await request.body(), request.headers.get("lambda-runtime-function-error-type", ""))
+
+    def _trailing_error(self, lines: Iterable[tuple[bytes, bytes]]) -> FunctionError | None:
+        trailers = {name: value.decode("latin-1") for name, value in lines}
+        type, body = (trailers.get(b"lambda-runtime-function-error-" + part) for part in (b"type", b"body"))
+        if type is None and body is None:
+            return None
+        try:
+            report = base64.b64decode(body or "", validate=True)
+        except binascii.Error:
+            report = (body or "").encode()
+        return self._reported(report, type or "")
+
+    def _reported(self, report: bytes, type: str) -> FunctionError:
+        """The error that a runtime has reported, whatever it made of the form that is asked for."""
+        try:
+            fields = json.loads(report)
+            stack = fields.get("stackTrace") or []
+            where = failing_line(map(str, stack), self._code_dir)
+            return FunctionError(
+                str(fields.get("errorType") or type), str(fields.get("errorMessage", "")), where, report
+            )
+        except (ValueError, AttributeError):
+            text = report.decode("utf-8", "replace")
+            written = json.dumps({"errorType": type, "errorMessage": text}).encode()
+            return FunctionError(type or "Runtime.UnknownReason", text, report=written)
 
     def _take(self, request: Request) -> Invocation | None:
         """The invocation that the request answers, if it is the one being served and not answered yet."""
         invocation = self._current
-        if invocation is None or invocation.request_id != request.path_params["request_id"] or invocation.answer.done():
+        if invocation is None or invocation.request_id != request.path_params["request_id"]:
             return None
-        self._current = None
+        if invocation.answering or invocation.ended:
+            return None
+        invocation.answering = True
         return invocation
+
+
+def too_large() -> FunctionError:
+    """An answer that is over the limit."""
+    type = "Function.ResponseSizeTooLarge"
+    text = f"Response payload size exceeded maximum allowed payload size ({RESPONSE_LIMIT} bytes)."
+    return FunctionError(type, text, report=json.dumps({"errorType": type, "errorMessage": text}).encode())
 
 
 def failing_line(stack: Iterable[str], code_dir: Path) -> str | None:

@@ -1,12 +1,14 @@
 """A SAM template as CloudFormation would get it: translated by AWS's own translator, with its values filled in."""
 
 import logging
+import math
 import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import yaml
 from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]
@@ -34,13 +36,17 @@ _PSEUDO_PARAMETERS: dict[str, Json] = {
     "AWS::URLSuffix": "amazonaws.com",
 }
 _NAME_PROPERTIES = {
+    "AWS::DynamoDB::Table": "TableName",
     "AWS::IAM::Role": "RoleName",
+    "AWS::KMS::Alias": "AliasName",
     "AWS::Lambda::Function": "FunctionName",
     "AWS::Lambda::LayerVersion": "LayerName",
     "AWS::Logs::LogGroup": "LogGroupName",
 }
 _ARNS = {
+    "AWS::DynamoDB::Table": "arn:aws:dynamodb:{region}:{account}:table/{name}",
     "AWS::IAM::Role": "arn:aws:iam::{account}:role/{name}",
+    "AWS::KMS::Key": "arn:aws:kms:{region}:{account}:key/{name}",
     "AWS::Lambda::Function": "arn:aws:lambda:{region}:{account}:function:{name}",
     "AWS::Lambda::LayerVersion": "arn:aws:lambda:{region}:{account}:layer:{name}:1",
     "AWS::Logs::LogGroup": "arn:aws:logs:{region}:{account}:log-group:{name}:*",
@@ -50,10 +56,35 @@ _EMULATED = {
     "AWS::ApiGateway::Deployment",
     "AWS::ApiGateway::RestApi",
     "AWS::ApiGateway::Stage",
+    "AWS::ApiGatewayV2::Api",
+    "AWS::ApiGatewayV2::Stage",
+    "AWS::KMS::Alias",
     "AWS::Lambda::Permission",
+    "AWS::Lambda::Url",
+}
+# What nobody who calls a table or a key can see on this machine, where there is no IAM either.
+_TABLE_WITHOUT_EFFECT = {
+    "ContributorInsightsSpecification",
+    "DeletionProtectionEnabled",
+    "OnDemandThroughput",
+    "PointInTimeRecoverySpecification",
+    "SSESpecification",
+    "TableClass",
+    "Tags",
+    "WarmThroughput",
+}
+_KEY_WITHOUT_EFFECT = {
+    "BypassPolicyLockoutSafetyCheck",
+    "EnableKeyRotation",
+    "KeyPolicy",
+    "PendingWindowInDays",
+    "RotationPeriodInDays",
+    "Tags",
 }
 _LOCAL_CODE = {"AWS::Serverless::Function": "CodeUri", "AWS::Serverless::LayerVersion": "ContentUri"}
 _ANY_METHOD = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
+DEFAULT = "$default"
+"""Name of the route that takes what no other route takes, and of the stage that is not in the path."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +104,7 @@ class Function:
         runtime: `python3.13` and the like.
         architecture: `arm64` or `x86_64`.
         log_group: name of the log group.
+        services_url: where its environments find DynamoDB and KMS (their number follows), None when they do not.
     """
 
     name: str
@@ -87,40 +119,105 @@ class Function:
     runtime: str
     architecture: str
     log_group: str
+    services_url: str | None = None
 
 
 @dataclass(frozen=True)
 class Route:
-    """One path of the API and the function behind it.
+    """One path of an API and the function behind it.
 
     Attributes:
-        path: resource path as in the template: `/mcp`, `/users/{id}`, `/{proxy+}`.
+        path: resource path as in the template: `/mcp`, `/users/{id}`, `/{proxy+}`, or `$default`.
         methods: HTTP methods.
         function: the function that serves them.
-        timeout: seconds that the gateway waits for the function.
+        timeout: seconds that the API waits for the function, infinite for a function URL.
+        payload: version of the events' format, `1.0` or `2.0`.
     """
 
     path: str
     methods: tuple[str, ...]
     function: Function
     timeout: float
+    payload: str = "1.0"
+
+    @property
+    def any_method(self) -> bool:
+        """Whether it serves every method."""
+        return self.methods == _ANY_METHOD
+
+    @property
+    def key(self) -> str:
+        """The route key: `ANY /mcp`, `GET /users/{id}`, `$default`."""
+        return self.path if self.path == DEFAULT else f"{'ANY' if self.any_method else self.methods[0]} {self.path}"
 
 
 @dataclass(frozen=True)
-class RestApi:
-    """One REST API.
+class Api:
+    """One API, or a function URL.
 
     Attributes:
+        kind: REST API, HTTP API or function URL.
         name: logical id in the template.
         stage: name of its stage.
         routes: what it serves.
-        binary_media_types: media types whose bodies are binary, `*/*` for all.
+        binary_media_types: media types whose bodies are binary, `*/*` for all; REST APIs only.
     """
 
+    kind: Literal["rest", "http", "url"]
     name: str
     stage: str
     routes: tuple[Route, ...]
-    binary_media_types: frozenset[str]
+    binary_media_types: frozenset[str] = frozenset()
+
+    @property
+    def base_path(self) -> str:
+        """What comes before the routes' paths: `/prod` for the named stage of an HTTP API, else nothing."""
+        return f"/{self.stage}" if self.kind == "http" and self.stage != DEFAULT else ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One DynamoDB table.
+
+    Attributes:
+        name: logical id in the template.
+        physical_name: `TableName`, or the logical id where the template gives none.
+        definition: arguments of CreateTable.
+        ttl_attribute: name of the attribute that holds the time at which an item expires, None without one.
+    """
+
+    name: str
+    physical_name: str
+    definition: Mapping[str, Json]
+    ttl_attribute: str | None
+
+
+@dataclass(frozen=True)
+class Key:
+    """One KMS key.
+
+    Attributes:
+        name: logical id in the template.
+        id: the key id in every value of the template; KMS gives the real one when the key is made.
+        definition: arguments of CreateKey.
+    """
+
+    name: str
+    id: str
+    definition: Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class Alias:
+    """Another name of a KMS key.
+
+    Attributes:
+        name: `alias/` and what follows.
+        key_id: id of the key in the template's values.
+    """
+
+    name: str
+    key_id: str
 
 
 @dataclass(frozen=True)
@@ -129,13 +226,24 @@ class Template:
 
     Attributes:
         functions: every Python function.
-        api: the REST API.
+        apis: REST APIs, then HTTP APIs, then function URLs; at least one.
         not_emulated: what the template has and this machine has not, one short text each.
+        tables: every DynamoDB table.
+        keys: every KMS key.
+        aliases: every alias of a KMS key.
     """
 
     functions: tuple[Function, ...]
-    api: RestApi
+    apis: tuple[Api, ...]
     not_emulated: tuple[str, ...] = field(default=())
+    tables: tuple[Table, ...] = ()
+    keys: tuple[Key, ...] = ()
+    aliases: tuple[Alias, ...] = ()
+
+    @property
+    def api(self) -> Api:
+        """The first API: the one with the MCP endpoint."""
+        return self.apis[0]
 
 
 def load_template(
@@ -184,15 +292,19 @@ def load_template(
     if unknown := (code_dirs or {}).keys() - {function.name for function in functions}:
         raise TemplateError(f"{path} has no Python function named {sorted(unknown)[0]}")
 
-    apis = [
-        _rest_api(resolver, name, body, functions, not_emulated)
-        for name, body in resolver.of_type("AWS::ApiGateway::RestApi")
-    ]
-    served = [api for api in apis if api.routes]
-    if not served:
-        raise TemplateError(f"{path} has no REST API with a route to a Python function")
-    not_emulated += [f"{api.name} (a second REST API)" for api in served[1:]]
-    return Template(tuple(functions), served[0], tuple(not_emulated))
+    apis = [api for api in _apis(resolver, functions, not_emulated) if api.routes]
+    if not apis:
+        raise TemplateError(f"{path} has no API with a route to a Python function, and no function URL")
+    tables, keys = _tables(resolver, not_emulated), _keys(resolver, not_emulated)
+    aliases = _aliases(resolver, keys, not_emulated)
+    return Template(
+        tuple(functions),
+        tuple(apis),
+        tuple(not_emulated),
+        tables=tables,
+        keys=keys,
+        aliases=aliases,
+    )
 
 
 class _Loader(yaml.SafeLoader):
@@ -335,6 +447,8 @@ class _Resolver:
     def name(self, logical_id: str) -> str:
         """Physical name of a resource."""
         resource = self.resources[logical_id]
+        if resource["Type"] == "AWS::KMS::Key":
+            return str(uuid.uuid5(uuid.NAMESPACE_OID, logical_id))
         key = _NAME_PROPERTIES.get(str(resource["Type"]))
         name = self.resolve(_mapping(resource.get("Properties", {}), logical_id).get(key)) if key else None
         return name if isinstance(name, str) else logical_id
@@ -406,6 +520,8 @@ class _Resolver:
     def _get_att(self, name: str, attribute: str) -> str:
         if name not in self.resources:
             raise TemplateError(f"Fn::GetAtt of {name}, which the template does not have")
+        if attribute == "KeyId" and self.resources[name]["Type"] == "AWS::KMS::Key":
+            return self.name(name)
         if attribute != "Arn":
             raise TemplateError(f"Fn::GetAtt {name}.{attribute} is not known on this machine")
         return self.arn(name)
@@ -459,20 +575,43 @@ def _function(
     )
 
 
-def _rest_api(
-    resolver: _Resolver,
-    name: str,
-    properties: Mapping[str, Json],
-    functions: list[Function],
-    not_emulated: list[str],
-) -> RestApi:
+def _apis(resolver: _Resolver, functions: list[Function], not_emulated: list[str]) -> list[Api]:
+    apis = []
+    for name, properties in resolver.of_type("AWS::ApiGateway::RestApi"):
+        body = _mapping(properties.get("Body", {}), name)
+        stages = _stages(resolver, "AWS::ApiGateway::Stage", "RestApiId", name)
+        binary = frozenset(_texts(body.get("x-amazon-apigateway-binary-media-types", [])))
+        routes = _routes(body, name, functions, not_emulated, timeout_ms=29_000)
+        apis.append(Api("rest", name, stages[0] if stages else "", routes, binary))
+    for name, properties in resolver.of_type("AWS::ApiGatewayV2::Api"):
+        body = _mapping(properties.get("Body", {}), name)
+        if "x-amazon-apigateway-cors" in body or "CorsConfiguration" in properties:
+            not_emulated.append(f"the CORS configuration of {name}")
+        stages = _stages(resolver, "AWS::ApiGatewayV2::Stage", "ApiId", name)
+        routes = _routes(body, name, functions, not_emulated, timeout_ms=30_000)
+        apis.append(Api("http", name, stages[0] if stages else DEFAULT, routes))
+    for name, properties in resolver.of_type("AWS::Lambda::Url"):
+        target = _text(properties.get("TargetFunctionArn", ""))
+        function = next((each for each in functions if target in (each.arn, each.physical_name)), None)
+        if function is None:
+            not_emulated.append(f"{name} (the URL of no Python function)")
+            continue
+        if properties.get("AuthType") != "NONE":
+            not_emulated.append(f"the authorization of {name}")
+        if "Cors" in properties:
+            not_emulated.append(f"the CORS configuration of {name}")
+        apis.append(Api("url", name, DEFAULT, (Route(DEFAULT, _ANY_METHOD, function, math.inf, "2.0"),)))
+    return apis
+
+
+def _stages(resolver: _Resolver, type: str, key: str, api: str) -> list[str]:
+    return [_text(stage["StageName"]) for _, stage in resolver.of_type(type) if stage.get(key) == api]
+
+
+def _routes(
+    body: Mapping[str, Json], name: str, functions: list[Function], not_emulated: list[str], *, timeout_ms: int
+) -> tuple[Route, ...]:
     """Reads https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-swagger-extensions.html"""
-    body = _mapping(properties.get("Body", {}), name)
-    stages = [
-        _text(stage["StageName"])
-        for _, stage in resolver.of_type("AWS::ApiGateway::Stage")
-        if stage["RestApiId"] == name
-    ]
     routes: list[Route] = []
     for path, item in _mapping(body.get("paths", {}), name).items():
         for method, operation in _mapping(item, path).items():
@@ -487,10 +626,62 @@ def _rest_api(
                 not_emulated.append(f"{path} (an integration that is no Python function's)")
                 continue
             methods = _ANY_METHOD if method == "x-amazon-apigateway-any-method" else (method.upper(),)
-            timeout = float(_text(integration.get("timeoutInMillis", 29_000))) / 1000
-            routes.append(Route(path, methods, function, timeout))
-    binary = frozenset(_texts(body.get("x-amazon-apigateway-binary-media-types", [])))
-    return RestApi(name, stages[0] if stages else "", tuple(routes), binary)
+            timeout = float(_text(integration.get("timeoutInMillis", timeout_ms))) / 1000
+            payload = _text(integration.get("payloadFormatVersion", "1.0"))
+            routes.append(Route(path, methods, function, timeout, payload))
+    return tuple(routes)
+
+
+def _tables(resolver: _Resolver, not_emulated: list[str]) -> tuple[Table, ...]:
+    """Reads https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-dynamodb-table.html"""
+    tables = []
+    for name, properties in resolver.of_type("AWS::DynamoDB::Table"):
+        same = ("AttributeDefinitions", "BillingMode", "KeySchema", "ProvisionedThroughput")
+        indexes = ("GlobalSecondaryIndexes", "LocalSecondaryIndexes")
+        of_index = ("IndexName", "KeySchema", "Projection", "ProvisionedThroughput")
+        known = {*same, *indexes, *_TABLE_WITHOUT_EFFECT, "TableName", "TimeToLiveSpecification"}
+        not_emulated += [f"{property} of {name}" for property in properties if property not in known]
+        definition = _picked(properties, same) | {"TableName": resolver.name(name)}
+        for kind in indexes:
+            entries = properties.get(kind, [])
+            if isinstance(entries, list) and entries:
+                definition[kind] = [_picked(_mapping(entry, f"{name}.{kind}"), of_index) for entry in entries]
+        ttl = _mapping(properties.get("TimeToLiveSpecification", {}), name)
+        attribute = _text(ttl["AttributeName"]) if _text(ttl.get("Enabled", False)) == "true" else None
+        tables.append(Table(name, resolver.name(name), definition, attribute))
+    return tuple(tables)
+
+
+def _picked(properties: Mapping[str, Json], names: tuple[str, ...]) -> dict[str, Json]:
+    """Properties that CloudFormation and DynamoDB call the same; a parameter's number is no text to DynamoDB."""
+    picked = {name: properties[name] for name in names if name in properties}
+    if "ProvisionedThroughput" in picked:
+        units = _mapping(picked["ProvisionedThroughput"], "ProvisionedThroughput")
+        picked["ProvisionedThroughput"] = {name: int(_text(value)) for name, value in units.items()}
+    return picked
+
+
+def _keys(resolver: _Resolver, not_emulated: list[str]) -> tuple[Key, ...]:
+    """Reads https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-kms-key.html"""
+    same = ("Description", "KeySpec", "KeyUsage")
+    keys = []
+    for name, properties in resolver.of_type("AWS::KMS::Key"):
+        known = {*same, *_KEY_WITHOUT_EFFECT}
+        not_emulated += [f"{property} of {name}" for property in properties if property not in known]
+        keys.append(Key(name, resolver.name(name), _picked(properties, same)))
+    return tuple(keys)
+
+
+def _aliases(resolver: _Resolver, keys: tuple[Key, ...], not_emulated: list[str]) -> tuple[Alias, ...]:
+    """Reads https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-kms-alias.html"""
+    aliases = []
+    for name, properties in resolver.of_type("AWS::KMS::Alias"):
+        alias = Alias(_text(properties["AliasName"]), _text(properties["TargetKeyId"]).rpartition("/")[2])
+        if any(key.id == alias.key_id for key in keys):
+            aliases.append(alias)
+        else:
+            not_emulated.append(f"{name} (an alias of a key that is not in the template)")
+    return tuple(aliases)
 
 
 def _mapping(value: Json, what: str) -> dict[str, Json]:
