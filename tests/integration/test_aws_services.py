@@ -605,6 +605,48 @@ def test_the_developers_own_configuration_has_no_part(template: Path, monkeypatc
     assert environ["KEY_ARN"].startswith("arn:aws:kms:us-east-1:")
 
 
+@pytest.mark.parametrize("token", ["a session's", None])
+def test_the_real_aws_gets_the_developers_credentials_and_no_emulator_runs(
+    template: Path, monkeypatch: pytest.MonkeyPatch, token: str | None
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "real")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    if token:
+        monkeypatch.setenv("AWS_SESSION_TOKEN", token)
+    else:
+        monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
+    records: list[Record] = []
+    before = moto_pids(os.getpid())
+    with LocalGateway(template, endpoint_url="aws", observe=records.append) as gateway:
+        assert gateway.aws.endpoint_url is None
+        assert moto_pids(os.getpid()) == before
+        environ = Caller(gateway, records)("kms", "environ")
+    assert (environ["AWS_ACCESS_KEY_ID"], environ["AWS_SECRET_ACCESS_KEY"]) == ("AKIDEXAMPLE", "real")
+    assert environ["AWS_SESSION_TOKEN"] == (token or "")
+    assert environ["AWS_REGION"] == environ["AWS_DEFAULT_REGION"] == "eu-west-1"
+    assert not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_ENDPOINT_URL_KMS"} & environ.keys()
+
+
+@pytest.mark.parametrize(
+    ("variables", "missing"),
+    [
+        ({"AWS_DEFAULT_REGION": "eu-west-1"}, "no AWS credentials were found"),
+        ({"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": "real"}, "no AWS region was found"),
+    ],
+)
+def test_the_real_aws_needs_credentials_and_a_region(
+    template: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], missing: str
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    nothing = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+    for name, value in {**nothing, "AWS_EC2_METADATA_DISABLED": "true", **variables}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(LocalError, match=missing), LocalGateway(template, endpoint_url="aws"):
+        pass
+
+
 # Start and end
 
 
@@ -685,6 +727,6 @@ def test_run_refuses_aws_in_one_line(template: Path) -> None:
     )
     assert ended.returncode == 1
     assert ended.stderr == (
-        "sealane: https://kms.us-east-1.amazonaws.com is AWS: functions on this machine have dummy credentials and use"
-        " emulators only\n"
+        "sealane: https://kms.us-east-1.amazonaws.com is AWS, and would get dummy credentials: write --endpoint-url aws"
+        " to use your own\n"
     )

@@ -1,7 +1,8 @@
 """DynamoDB and KMS for the functions: moto or another emulator, behind a layer that counts calls and injects faults.
 
 Each environment has an endpoint of its own, `http://127.0.0.1:port/<function>/<environment>`, so that the layer knows
-who calls. Credentials are dummies everywhere, and real AWS is refused as an emulator: the two never mix.
+who calls. An emulator gets dummy credentials, and the real AWS is never taken for one: who wants it asks for it by
+name, and then the functions have the developer's own credentials and no emulator. The two never mix.
 """
 
 import asyncio
@@ -34,6 +35,8 @@ from sealane.local.template import ACCOUNT_ID, REGION, Function, Key, Table, Tem
 
 Service: TypeAlias = Literal["dynamodb", "kms"]
 
+REAL_AWS = "aws"
+"""The endpoint URL that is none: the real AWS."""
 CALLS_KEPT = 100_000
 """Calls that are remembered; older ones are forgotten, so that a long run does not grow."""
 _TARGETS: dict[str, Service] = {"DynamoDB_20120810": "dynamodb", "TrentService": "kms"}
@@ -109,19 +112,21 @@ class AwsServices:
 
     Args:
         template: its tables, keys and aliases are made at the start, those that another emulator has already are kept.
-        endpoint_url: another emulator to use instead of moto.
+        endpoint_url: another emulator to use instead of moto, or `aws` for the real AWS, where nothing is made.
 
     Attributes:
         endpoint_url: where the emulator itself is, None when none runs.
+        variables: what functions need for the real AWS, the developer's credentials and region; else empty.
 
     Raises:
         LocalError: the endpoint URL is none, or is AWS (on construction).
     """
 
     def __init__(self, template: Template, endpoint_url: str | None = None) -> None:
-        if endpoint_url is not None:
+        if endpoint_url is not None and endpoint_url != REAL_AWS:
             _check_emulator(endpoint_url)
         self._template = template
+        self.variables: dict[str, str] = {}
         self._given_url = endpoint_url
         self.endpoint_url: str | None = None
         self._layer_url: str | None = None
@@ -134,8 +139,13 @@ class AwsServices:
         """Runs the emulator, if it is ours, and the layer in front of it.
 
         Raises:
-            LocalError: moto does not start, the emulator does not answer, or a table or key cannot be made.
+            LocalError: there are no credentials for the real AWS, moto does not start, the emulator does not answer,
+                or a table or key cannot be made.
         """
+        if self._given_url == REAL_AWS:
+            self.variables = await anyio.to_thread.run_sync(_own_credentials)
+            yield
+            return
         if not self._template.tables and not self._template.keys and self._given_url is None:
             yield
             return
@@ -380,7 +390,26 @@ def _check_emulator(url: str) -> None:
     host = f".{(parts.hostname or '').rstrip('.')}"
     outputs = [partition["outputs"] for partition in create_loader().load_data("partitions")["partitions"]]
     if any(host.endswith(f".{each[key]}") for each in outputs for key in ("dnsSuffix", "dualStackDnsSuffix")):
-        raise LocalError(f"{url} is AWS: functions on this machine have dummy credentials and use emulators only")
+        raise LocalError(
+            f"{url} is AWS, and would get dummy credentials: write --endpoint-url {REAL_AWS} to use your own"
+        )
+
+
+def _own_credentials() -> dict[str, str]:
+    """The developer's credentials and region, as the SDKs find them, as variables of an environment."""
+    session = Session()
+    credentials, region = session.get_credentials(), session.get_config_variable("region")
+    if credentials is None or region is None:
+        missing = "credentials were" if credentials is None else "region was"
+        raise LocalError(f"--endpoint-url {REAL_AWS} is the real AWS, and no AWS {missing} found")
+    frozen = credentials.get_frozen_credentials()
+    return {
+        "AWS_ACCESS_KEY_ID": frozen.access_key,
+        "AWS_SECRET_ACCESS_KEY": frozen.secret_key,
+        "AWS_SESSION_TOKEN": frozen.token or "",
+        "AWS_DEFAULT_REGION": region,
+        "AWS_REGION": region,
+    }
 
 
 def _aws_headers(headers: Any) -> dict[str, str]:

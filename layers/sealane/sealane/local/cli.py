@@ -30,7 +30,11 @@ def run(
     ] = None,
     concurrency: Annotated[int, typer.Option(min=1, help="Environments that each function may have.")] = 4,
     endpoint_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Emulator of DynamoDB and KMS to use instead of moto.")
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Emulator of DynamoDB and KMS to use instead of moto, or 'aws': the real ones, with your credentials.",
+        ),
     ] = None,
     no_freeze: Annotated[bool, typer.Option("--no-freeze", help="Let environments run between invocations.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show neither requests nor functions' lines.")] = False,

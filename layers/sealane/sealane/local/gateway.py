@@ -44,7 +44,8 @@ class LocalGateway:
         parameters: values of the template's parameters.
         concurrency: environments that each function may have at a time.
         code_dirs: folders that replace the functions' `CodeUri`, by logical id.
-        endpoint_url: another emulator of DynamoDB and KMS to use instead of moto.
+        endpoint_url: another emulator of DynamoDB and KMS to use instead of moto, or `aws` for the real AWS with the
+            developer's credentials, where tables and keys have to be already.
         freeze: freeze environments between invocations, as Lambda does; not while a debugger is attached to one.
         reload: make new environments when a file of a function or of its layers changes.
         observe: gets every request and every line that a function writes, in the thread of the gateway.
@@ -152,7 +153,7 @@ class LocalGateway:
 
     @asynccontextmanager
     async def _serving_on(self, listeners: list[socket.socket]) -> AsyncIterator[None]:
-        variables = {"AWS_ENDPOINT_URL_LAMBDA": self._lambda_url}
+        variables = {"AWS_ENDPOINT_URL_LAMBDA": self._lambda_url, **self.aws.variables}
         self._pools = {
             each.name: Pool(
                 self.aws.connect(each), self._concurrency, self._tell, freeze=self._freeze, variables=variables

@@ -45,6 +45,8 @@ class Terminal:
             self._print(Text(f"Not emulated: {item}", "yellow"))
         if gateway.aws.endpoint_url:
             self._print(Text(f"DynamoDB and KMS at {gateway.aws.endpoint_url}, with dummy credentials"))
+        if region := gateway.aws.variables.get("AWS_REGION"):
+            self._print(Text(f"Functions use the real AWS in {region}, with your credentials", "yellow"))
         for name, url in list(gateway.urls.items())[1:]:
             self._print(Text(f"Serving {url} ({name})"))
         self._print(Text.assemble("Serving ", (gateway.url, "bold"), " (Ctrl-C stops)"))
