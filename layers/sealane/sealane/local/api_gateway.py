@@ -11,7 +11,7 @@ import secrets
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum, auto
@@ -19,11 +19,11 @@ from typing import ClassVar, Final
 from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sealane.local.environment import Outcome
+from sealane.local.environment import Outcome, ResponseStream
 from sealane.local.errors import FunctionError, Throttled
 from sealane.local.json_rpc import rpc_of
 from sealane.local.records import Call, Record
@@ -52,12 +52,30 @@ _REMAPPED: Final = frozenset(
 )
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
+STREAM_IDLE_LIMIT: Final = 300
+"""Seconds that a stream may be silent, before its first byte and after it (regional endpoints).
+
+https://docs.aws.amazon.com/apigateway/latest/developerguide/response-transfer-mode.html
+"""
+_METADATA_END: Final = b"\0" * 8
+_METADATA_LIMIT: Final = 64 * 1024
+
 Invoke = Callable[[str, bytes, str], Awaitable[Outcome]]
 """Calls a function: logical id, event as JSON, trace header."""
+Stream = Callable[[str, bytes, str], ResponseStream]
+"""The same for an answer that is read as it comes."""
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Uvicorn's HTTP, which also keeps the header lines as they were sent, in `scope["state"]["header_lines"]`."""
+    """Uvicorn's HTTP, which also keeps the header lines as they were sent, in `scope["state"]["header_lines"]`.
+
+    `scope["state"]["abort"]()` breaks the connection off.
+    """
+
+    def on_message_begin(self) -> None:
+        """Called by the parser for every request."""
+        super().on_message_begin()
+        self.scope["state"]["abort"] = self.transport.abort
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Called by the parser for every header line."""
@@ -121,6 +139,7 @@ class ApiGateway(ABC):
     Args:
         api: what it serves.
         invoke: calls a function.
+        stream: calls a function whose answer is passed on as it comes.
         observe: gets one `Call` for each request.
     """
 
@@ -128,9 +147,10 @@ class ApiGateway(ABC):
     body_limit: ClassVar[int] = BODY_LIMIT
     header_limit: ClassVar[int | None] = HEADER_LIMIT
 
-    def __init__(self, api: Api, invoke: Invoke, observe: Callable[[Record], None]) -> None:
+    def __init__(self, api: Api, invoke: Invoke, stream: Stream, observe: Callable[[Record], None]) -> None:
         self.api = api
         self._invoke = invoke
+        self._stream = stream
         self._observe = observe
         self._invocations: set[asyncio.Future[Outcome]] = set()
 
@@ -182,6 +202,8 @@ class ApiGateway(ABC):
         request, started, request_id = Request(scope, receive), time.perf_counter(), self.new_request_id()
         answer = await self._answer(request, request_id)
         answer.response.headers.update(self.id_headers(request_id))
+        if answer.stream is not None:
+            answer = await self._pass_on(answer, answer.stream, scope, receive, send)
         rpc, era = rpc_of(answer.body)
         self._observe(
             Call(
@@ -198,7 +220,24 @@ class ApiGateway(ABC):
                 era=era,
             )
         )
-        await answer.response(scope, receive, send)
+        if answer.stream is None:
+            await answer.response(scope, receive, send)
+
+    async def _pass_on(
+        self, answer: "_Answer", stream: ResponseStream, scope: Scope, receive: Receive, send: Send
+    ) -> "_Answer":
+        """Sends a stream as it comes. One that fails half way breaks the connection off: it must not look whole."""
+        problem = None
+        try:
+            await answer.response(scope, receive, send)
+        except ClientDisconnect:
+            problem = "the client went away"
+        except (FunctionError, TimeoutError) as error:
+            problem = str(error) or f"nothing came for {STREAM_IDLE_LIMIT} s"
+            scope["state"]["abort"]()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        return replace(answer, outcome=await stream.outcome(), problem=problem)
 
     async def _answer(self, request: Request, request_id: str) -> "_Answer":
         if self.header_limit is not None and (size := self.request_size(request)) > self.header_limit:
@@ -221,6 +260,8 @@ class ApiGateway(ABC):
         event = json.dumps(self.event(request, body, match, request_id, trace_id), ensure_ascii=False).encode()
         if len(event) > EVENT_LIMIT:
             return self._refuse(Failure.EVENT_TOO_LONG, f"the event has {len(event)} bytes, Lambda takes {EVENT_LIMIT}")
+        if match.route.streams:
+            return await self._serve_stream(match, event, trace_id)
         # A function goes on when the gateway or the client no longer waits for it.
         invocation = asyncio.ensure_future(self._invoke(match.route.function.name, event, trace_id))
         self._invocations.add(invocation)
@@ -239,6 +280,23 @@ class ApiGateway(ABC):
         except MalformedAnswer as error:
             return self._refuse(Failure.FUNCTION, f"malformed answer: {error}", outcome)
         return _Answer(response, outcome)
+
+    async def _serve_stream(self, match: Match, event: bytes, trace_id: str) -> "_Answer":
+        try:
+            stream = self._stream(match.route.function.name, event, trace_id)
+        except Throttled as error:
+            return self._refuse(Failure.THROTTLED, str(error))
+        chunks = aiter(stream)
+        try:
+            response = await streamed_response(chunks)
+            self._check_headers(response)
+        except TimeoutError:
+            return self._refuse(Failure.TIMEOUT, f"nothing came for {STREAM_IDLE_LIMIT} s")
+        except FunctionError as error:
+            return self._refuse(Failure.FUNCTION, str(error), await stream.outcome())
+        except MalformedAnswer as error:
+            return self._refuse(Failure.FUNCTION, f"malformed answer: {error}", await stream.outcome())
+        return _Answer(response, stream=stream)
 
     def _refuse(self, failure: Failure, problem: str | None, outcome: Outcome | None = None) -> "_Answer":
         return _Answer(self.own_answers[failure].response(), outcome, problem)
@@ -260,6 +318,8 @@ class _Answer:
     problem: str | None = None
     body: bytes = b""
     """The request's."""
+    stream: ResponseStream | None = None
+    """Where the response's body comes from, unless it is there already."""
 
 
 def message(status: int, text: str) -> OwnAnswer:
@@ -451,6 +511,49 @@ def http_response(
     if content_type is not None and "content-type" not in response.headers:
         response.headers["content-type"] = content_type
     return response
+
+
+async def streamed_response(chunks: AsyncIterator[bytes]) -> StreamingResponse:
+    """The HTTP response of a streamed answer: JSON metadata, eight NUL bytes, then the body as it comes.
+
+    https://docs.aws.amazon.com/apigateway/latest/developerguide/response-streaming-lambda-configure.html
+
+    Raises:
+        MalformedAnswer: it does not begin like that.
+        FunctionError: the function failed before its body (when read: in the middle of it).
+        TimeoutError: nothing came for too long.
+    """
+    begun = b""
+    while _METADATA_END not in begun:
+        chunk = await _next_chunk(chunks)
+        if chunk is None or len(begun) > _METADATA_LIMIT:
+            raise MalformedAnswer("a stream begins with JSON metadata and eight NUL bytes")
+        begun += chunk
+    metadata, _, rest = begun.partition(_METADATA_END)
+    fields = answer_json(metadata)
+    if not isinstance(fields, dict):
+        raise MalformedAnswer(f"its metadata must be an object, not {kind_of(fields)}")
+    headers = answer_headers(fields.get("headers"), fields.get("multiValueHeaders"))
+    cookies = fields.get("cookies") or []
+    if not isinstance(cookies, list):
+        raise MalformedAnswer(f"cookies must be a list, not {kind_of(cookies)}")
+    headers += answer_headers(None, {"set-cookie": cookies})
+
+    async def body() -> AsyncIterator[bytes]:
+        chunk: bytes | None = rest
+        while chunk is not None:
+            yield chunk
+            chunk = await _next_chunk(chunks)
+
+    response = StreamingResponse(body(), status_code(fields.get("statusCode", 200)))
+    response.raw_headers += [(name.encode("latin-1"), value.encode("utf-8")) for name, value in headers]
+    return response
+
+
+async def _next_chunk(chunks: AsyncIterator[bytes]) -> bytes | None:
+    """The next chunk, None at the end."""
+    async with asyncio.timeout(STREAM_IDLE_LIMIT):
+        return await anext(chunks, None)
 
 
 def kind_of(value: Json) -> str:

@@ -15,7 +15,7 @@ from anyio.from_thread import start_blocking_portal
 
 from sealane.local.api_gateway import ApiGateway, HttpProtocol
 from sealane.local.aws_services import AwsServices
-from sealane.local.environment import Environment, Outcome, Pool
+from sealane.local.environment import Environment, Outcome, Pool, ResponseStream
 from sealane.local.errors import FunctionError, LocalError
 from sealane.local.http_api import FunctionUrl, HttpApi
 from sealane.local.http_server import Server, listen
@@ -184,7 +184,7 @@ class LocalGateway:
     def _server(self, api: Api) -> Server:
         return Server(
             uvicorn.Config(
-                _KINDS[api.kind](api, self._invoke, self._tell),
+                _KINDS[api.kind](api, self._invoke, self._stream, self._tell),
                 http=HttpProtocol,
                 ws="none",
                 lifespan="off",
@@ -211,6 +211,9 @@ class LocalGateway:
 
     async def _invoke(self, function: str, event: bytes, trace_id: str) -> Outcome:
         return await self._pools[function].invoke(event, trace_id)
+
+    def _stream(self, function: str, event: bytes, trace_id: str) -> ResponseStream:
+        return self._pools[function].stream(event, trace_id)
 
     def _tell(self, record: Record) -> None:
         """Passes a record on. Before the functions have started it waits: the error of one that cannot says all."""

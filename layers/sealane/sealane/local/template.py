@@ -132,6 +132,7 @@ class Route:
         function: the function that serves them.
         timeout: seconds that the API waits for the function, infinite for a function URL.
         payload: version of the events' format, `1.0` or `2.0`.
+        streams: whether the answer is passed on as it comes.
     """
 
     path: str
@@ -139,6 +140,7 @@ class Route:
     function: Function
     timeout: float
     payload: str = "1.0"
+    streams: bool = False
 
     @property
     def any_method(self) -> bool:
@@ -600,11 +602,13 @@ def _apis(resolver: _Resolver, functions: list[Function], not_emulated: list[str
             not_emulated.append(f"the authorization of {name}")
         if "Cors" in properties:
             not_emulated.append(f"the CORS configuration of {name}")
-        apis.append(Api("url", name, DEFAULT, (Route(DEFAULT, _ANY_METHOD, function, math.inf, "2.0"),)))
+        streams = properties.get("InvokeMode") == "RESPONSE_STREAM"
+        apis.append(Api("url", name, DEFAULT, (Route(DEFAULT, _ANY_METHOD, function, math.inf, "2.0", streams),)))
     return apis
 
 
 def _stages(resolver: _Resolver, type: str, key: str, api: str) -> list[str]:
+    """Names of an API's stages, of which the first is served."""
     return [_text(stage["StageName"]) for _, stage in resolver.of_type(type) if stage.get(key) == api]
 
 
@@ -628,7 +632,8 @@ def _routes(
             methods = _ANY_METHOD if method == "x-amazon-apigateway-any-method" else (method.upper(),)
             timeout = float(_text(integration.get("timeoutInMillis", timeout_ms))) / 1000
             payload = _text(integration.get("payloadFormatVersion", "1.0"))
-            routes.append(Route(path, methods, function, timeout, payload))
+            streams = integration.get("responseTransferMode") == "STREAM"
+            routes.append(Route(path, methods, function, timeout, payload, streams))
     return tuple(routes)
 
 
