@@ -581,17 +581,17 @@ def _apis(resolver: _Resolver, functions: list[Function], not_emulated: list[str
     apis = []
     for name, properties in resolver.of_type("AWS::ApiGateway::RestApi"):
         body = _mapping(properties.get("Body", {}), name)
-        stages = _stages(resolver, "AWS::ApiGateway::Stage", "RestApiId", name)
+        stage = _stage(resolver, "AWS::ApiGateway::Stage", "RestApiId", name, not_emulated)
         binary = frozenset(_texts(body.get("x-amazon-apigateway-binary-media-types", [])))
         routes = _routes(body, name, functions, not_emulated, timeout_ms=29_000)
-        apis.append(Api("rest", name, stages[0] if stages else "", routes, binary))
+        apis.append(Api("rest", name, stage or "", routes, binary))
     for name, properties in resolver.of_type("AWS::ApiGatewayV2::Api"):
         body = _mapping(properties.get("Body", {}), name)
         if "x-amazon-apigateway-cors" in body or "CorsConfiguration" in properties:
             not_emulated.append(f"the CORS configuration of {name}")
-        stages = _stages(resolver, "AWS::ApiGatewayV2::Stage", "ApiId", name)
+        stage = _stage(resolver, "AWS::ApiGatewayV2::Stage", "ApiId", name, not_emulated)
         routes = _routes(body, name, functions, not_emulated, timeout_ms=30_000)
-        apis.append(Api("http", name, stages[0] if stages else DEFAULT, routes))
+        apis.append(Api("http", name, stage or DEFAULT, routes))
     for name, properties in resolver.of_type("AWS::Lambda::Url"):
         target = _text(properties.get("TargetFunctionArn", ""))
         function = next((each for each in functions if target in (each.arn, each.physical_name)), None)
@@ -607,9 +607,12 @@ def _apis(resolver: _Resolver, functions: list[Function], not_emulated: list[str
     return apis
 
 
-def _stages(resolver: _Resolver, type: str, key: str, api: str) -> list[str]:
-    """Names of an API's stages, of which the first is served."""
-    return [_text(stage["StageName"]) for _, stage in resolver.of_type(type) if stage.get(key) == api]
+def _stage(resolver: _Resolver, type: str, key: str, api: str, not_emulated: list[str]) -> str | None:
+    """Name of an API's first stage, the one that is served; None when it has none."""
+    names = [_text(stage["StageName"]) for _, stage in resolver.of_type(type) if stage.get(key) == api]
+    # "Stage" is a second one that SAM itself adds to a REST API without an OpenApiVersion.
+    not_emulated += [f"stage {name} of {api}" for name in names[1:] if name != "Stage"]
+    return names[0] if names else None
 
 
 def _routes(
