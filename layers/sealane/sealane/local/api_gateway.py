@@ -58,7 +58,11 @@ STREAM_IDLE_LIMIT: Final = 300
 https://docs.aws.amazon.com/apigateway/latest/developerguide/response-transfer-mode.html
 """
 _METADATA_END: Final = b"\0" * 8
-_METADATA_LIMIT: Final = 64 * 1024
+_METADATA_LIMIT: Final = 16 * 1024
+"""Bytes of a stream in which its metadata must have ended.
+
+https://docs.aws.amazon.com/apigateway/latest/developerguide/response-transfer-mode-lambda.html
+"""
 
 Invoke = Callable[[str, bytes, str], Awaitable[Outcome]]
 """Calls a function: logical id, event as JSON, trace header."""
@@ -516,7 +520,7 @@ def http_response(
 async def streamed_response(chunks: AsyncIterator[bytes]) -> StreamingResponse:
     """The HTTP response of a streamed answer: JSON metadata, eight NUL bytes, then the body as it comes.
 
-    https://docs.aws.amazon.com/apigateway/latest/developerguide/response-streaming-lambda-configure.html
+    https://docs.aws.amazon.com/apigateway/latest/developerguide/response-transfer-mode-lambda.html
 
     Raises:
         MalformedAnswer: it does not begin like that.
@@ -524,10 +528,10 @@ async def streamed_response(chunks: AsyncIterator[bytes]) -> StreamingResponse:
         TimeoutError: nothing came for too long.
     """
     begun = b""
-    while _METADATA_END not in begun:
+    while _METADATA_END not in begun[:_METADATA_LIMIT]:
         chunk = await _next_chunk(chunks)
         if chunk is None or len(begun) > _METADATA_LIMIT:
-            raise MalformedAnswer("a stream begins with JSON metadata and eight NUL bytes")
+            raise MalformedAnswer(f"a stream begins with JSON metadata and eight NUL bytes, in {_METADATA_LIMIT} bytes")
         begun += chunk
     metadata, _, rest = begun.partition(_METADATA_END)
     fields = answer_json(metadata)
