@@ -117,7 +117,14 @@ def test_a_function_that_dies_half_way_breaks_the_connection_and_only_that_call(
 
 
 @pytest.mark.parametrize(
-    ("head", "end"), [("{}", "die at once"), ("[]", ""), ("no JSON", ""), ('{"statusCode": 7}', "")]
+    ("head", "end"),
+    [
+        ("{}", "die at once"),
+        ("[]", ""),
+        ("no JSON", ""),
+        ('{"statusCode": 7}', ""),
+        (json.dumps({"unused": "x" * 17_000}), ""),
+    ],
 )
 def test_what_fails_before_the_body_is_the_apis_own_error(url: str, head: str, end: str) -> None:
     response = ask(url, "lost", head=head, end=end)
