@@ -32,8 +32,7 @@ from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 from rich.console import Console
 from rich.table import Table
 
-from sealane.local.gateway import LocalGateway
-from sealane.local.records import Call, LogLine, Record
+from sealane.local.testing import ObservedGateway
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -126,21 +125,6 @@ class Result:
         return sum(check.status == status for check in self.checks)
 
 
-class Observer:
-    """Keeps what the gateway tells."""
-
-    def __init__(self) -> None:
-        self.calls: list[Call] = []
-        self.lines: list[str] = []
-
-    def __call__(self, record: Record) -> None:
-        """Called by the gateway, in its own thread."""
-        if isinstance(record, LogLine):
-            self.lines.append(f"environment {record.environment} | {record.text}")
-        elif isinstance(record, Call):
-            self.calls.append(record)
-
-
 def load_expected(name: str) -> list[Expected]:
     """The entries of a file, one for each check."""
     entries: list[dict[str, Any]] = yaml.safe_load((HERE / name).read_text("utf-8"))
@@ -208,15 +192,13 @@ class Referee:
 
     Args:
         node_modules: where it is.
-        url: the endpoint to test.
-        observer: watches the gateway behind `url`.
+        gateway: what is tested.
     """
 
-    def __init__(self, node_modules: Path, url: str, observer: Observer) -> None:
+    def __init__(self, node_modules: Path, gateway: ObservedGateway) -> None:
         self._folder = node_modules / REFEREE
         self._command = [str(node_modules / NODE), str(self._folder / "dist/index.js")]
-        self._url = url
-        self._observer = observer
+        self._gateway = gateway
 
     def names(self) -> set[str]:
         """The tools and prompts that its scenarios use; those of extensions have other names, with one exception."""
@@ -231,17 +213,17 @@ class Referee:
 
     def run(self, target: Target) -> Result:
         """Run one target and judge what it finds."""
-        started, first = time.monotonic(), len(self._observer.calls)
+        started, first = time.monotonic(), len(self._gateway.calls)
         with tempfile.TemporaryDirectory() as folder:
             output = subprocess.run(  # noqa: S603 - our own command
-                [*self._command, "server", "--url", self._url, *target.arguments, "--output-dir", folder],
+                [*self._command, "server", "--url", self._gateway.url, *target.arguments, "--output-dir", folder],
                 capture_output=True,
                 text=True,
                 timeout=600,
             ).stdout
             found = read_checks(Path(folder))
         seconds = time.monotonic() - started
-        calls = self._observer.calls[first:]
+        calls = self._gateway.calls[first:]
 
         announced = re.search(r"Running .*\((\d+) scenarios\)", output)
         ran = {check.scenario for check in found}
@@ -261,16 +243,15 @@ class Referee:
         return Result(target, checks, expected, problems, requests, [s for s in unscored if s in ran], seconds)
 
 
-async def prepare(url: str, wanted: set[str], observer: Observer) -> list[str]:
+async def prepare(wanted: set[str], gateway: ObservedGateway) -> list[str]:
     """Start every environment, and look for what the referee takes for granted.
 
     Many of its checks take the tool error with which an unknown tool is answered for an answer. And its second round
     may reach the environment that served the first one, so that it does not see whether they share a key.
 
     Args:
-        url: the endpoint.
         wanted: the tools and prompts that the referee uses.
-        observer: watches the gateway.
+        gateway: what is tested.
 
     Returns:
         What is not as it should be, one line each.
@@ -281,12 +262,12 @@ async def prepare(url: str, wanted: set[str], observer: Observer) -> list[str]:
     async def confirm(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         """Answer the question once the environment that asked it is busy (or another one, and it is not the next)."""
         nonlocal sealed_by
-        sealed_by = observer.calls[-1].environment
+        sealed_by = gateway.calls[-1].environment
         busy.add(asyncio.create_task(client.call_tool("test_tool_with_progress")))
         await asyncio.sleep(0.05)
         return ElicitResult(action="accept", content={"ok": True})
 
-    async with Client(url, elicitation_callback=confirm) as client:
+    async with Client(gateway.url, elicitation_callback=confirm) as client:
         # Slower than a request needs to arrive, so that no environment serves two of them.
         await asyncio.gather(*(client.call_tool("test_tool_with_progress") for _ in range(ENVIRONMENTS)))
         tools, prompts = await client.list_tools(), await client.list_prompts()
@@ -294,7 +275,7 @@ async def prepare(url: str, wanted: set[str], observer: Observer) -> list[str]:
         problems = [f"the server does not offer {name}" for name in sorted(wanted - offered)]
         try:
             result = await client.call_tool("test_input_required_result_request_state")
-            if result.is_error or observer.calls[-1].environment == sealed_by:
+            if result.is_error or gateway.calls[-1].environment == sealed_by:
                 problems.append("no state went from one environment to another")
         except MCPError as error:
             problems.append(f"a state that another environment has sealed is refused: {error}")
@@ -383,22 +364,21 @@ def main(
     logs: Annotated[bool, typer.Option(help="Show what the function writes.")] = False,
 ) -> None:
     """Run the official conformance suite against the local gateway."""
-    console, observer = Console(soft_wrap=True, width=max(Console().width, 110)), Observer()
+    console = Console(soft_wrap=True, width=max(Console().width, 110))
     if not (node_modules / NODE).is_file():
         console.print(f'No {NODE} in {node_modules}: run "npm ci" in tests/conformance', style="red")
         raise typer.Exit(2)
     code_dirs = {"StatelessFunction": HERE}
-    with LocalGateway(
-        ROOT / "template.yaml", code_dirs=code_dirs, concurrency=ENVIRONMENTS, observe=observer
-    ) as gateway:
-        referee = Referee(node_modules.resolve(), gateway.url, observer)
-        unprepared = asyncio.run(prepare(gateway.url, referee.names(), observer))
+    with ObservedGateway(ROOT / "template.yaml", code_dirs=code_dirs, concurrency=ENVIRONMENTS) as gateway:
+        referee = Referee(node_modules.resolve(), gateway)
+        unprepared = asyncio.run(prepare(referee.names(), gateway))
         unprepared += admits_strangers(gateway.url)
         if len(gateway.environments) != ENVIRONMENTS:
             unprepared.append(f"{len(gateway.environments)} environments are warm, not {ENVIRONMENTS}")
         results = [referee.run(target) for target in TARGETS]
     if logs:
-        console.print(*observer.lines, sep="\n", markup=False)
+        lines = (f"environment {line.environment} | {line.text}" for line in gateway.lines)
+        console.print(*lines, sep="\n", markup=False)
     show(console, results)
     for problem in unprepared:
         console.print(problem, style="red", markup=False)
