@@ -642,6 +642,10 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stub]:
         "Properties: {StageName: prod}", "Properties: {StageName: prod}\n  V1:\n    Type: AWS::Serverless::HttpApi"
     )
     text = text.replace('Path: "/mcp/"', "ApiId: !Ref V1, Path: /mcp")
+    # It asks its callers, so it does not start without a key.
+    variables = "{SEALANE_STACK: sample, SEALANE_TABLE: none, SEALANE_KEY: !Ref Key}"
+    text = text.replace("Timeout: 20", f"Timeout: 20\n      Environment: {{Variables: {variables}}}")
+    text += "  Key: {Type: AWS::KMS::Key, Properties: {KeyPolicy: {}}}\n"
     with LocalGateway(write_template(tmp_path_factory.mktemp("sample"), code_dir, text), concurrency=2) as gateway:
         yield Stub(gateway, [])
 

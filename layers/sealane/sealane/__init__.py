@@ -12,30 +12,84 @@ if TYPE_CHECKING:
     from sealane.options import HandlerOptions
     from sealane.policy.auth_context import get_auth_context
     from sealane.policy.cors import Cors
+    from sealane.policy.principal import Principal, current_principal
+    from sealane.state.errors import (
+        HandleNotFound,
+        InProgress,
+        InvalidValue,
+        NoPrincipal,
+        StaleVersion,
+        StateError,
+        StateNotConfigured,
+        StateUnavailable,
+        UnstorableResult,
+    )
+    from sealane.state.handles import ANYONE, Entry, Handle, HandleStore, Page
+    from sealane.state.keyring import Keyring
+    from sealane.state.once import once
+    from sealane.state.table import Table
 
 __all__ = [
+    "ANYONE",
     "Catalog",
     "Cors",
+    "Entry",
+    "Handle",
+    "HandleNotFound",
+    "HandleStore",
     "HandlerOptions",
+    "InProgress",
+    "InvalidValue",
+    "Keyring",
     "McpHandler",
+    "NoPrincipal",
+    "Page",
+    "Principal",
     "RequestContext",
     "RequestRejected",
+    "StaleVersion",
+    "StateError",
+    "StateNotConfigured",
+    "StateUnavailable",
+    "Table",
+    "UnstorableResult",
     "create_mcp_handler",
+    "current_principal",
     "get_auth_context",
     "is_legacy_request",
+    "once",
 ]
 
-# Imported on first use: the gateway, the policy and the local tools must come without either SDK.
+# Imported on first use: the gateway, the policy, the state and the local tools must come without either SDK.
 _MODULES = {
+    "ANYONE": "sealane.state.handles",
     "Catalog": "sealane.catalog",
     "Cors": "sealane.policy.cors",
+    "Entry": "sealane.state.handles",
+    "Handle": "sealane.state.handles",
+    "HandleNotFound": "sealane.state.errors",
+    "HandleStore": "sealane.state.handles",
     "HandlerOptions": "sealane.options",
+    "InProgress": "sealane.state.errors",
+    "InvalidValue": "sealane.state.errors",
+    "Keyring": "sealane.state.keyring",
     "McpHandler": "sealane.handler",
+    "NoPrincipal": "sealane.state.errors",
+    "Page": "sealane.state.handles",
+    "Principal": "sealane.policy.principal",
     "RequestContext": "sealane.factory",
     "RequestRejected": "sealane.errors",
+    "StaleVersion": "sealane.state.errors",
+    "StateError": "sealane.state.errors",
+    "StateNotConfigured": "sealane.state.errors",
+    "StateUnavailable": "sealane.state.errors",
+    "Table": "sealane.state.table",
+    "UnstorableResult": "sealane.state.errors",
     "create_mcp_handler": "sealane.handler",
+    "current_principal": "sealane.policy.principal",
     "get_auth_context": "sealane.policy.auth_context",
     "is_legacy_request": "sealane.era",
+    "once": "sealane.state.once",
 }
 
 

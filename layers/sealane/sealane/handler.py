@@ -11,7 +11,7 @@ import anyio
 from mangum.types import LambdaContext
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.provider import AccessToken, principal_components
 from starlette.authentication import AuthCredentials
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -22,13 +22,18 @@ from sealane.era import Era, decode, era_of
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestId, RequestRejected, error_response
 from sealane.factory import RequestContext, ServerFactory, ServerMaker, low_level_server
 from sealane.gateway.buffered import BufferedGateway
+from sealane.gateway.loop import environment_loop
 from sealane.options import HandlerOptions, handler_options
 from sealane.policy.auth_context import auth_context
 from sealane.policy.body import read_body
 from sealane.policy.cors import cors_middleware
 from sealane.policy.hosts import check_host
 from sealane.policy.origins import check_origin, origin_hostnames
+from sealane.policy.principal import Principal, principal_context
+from sealane.request_state import SealedState
 from sealane.response_mode import ResponseShaper
+from sealane.state.keyring import Keyring
+from sealane.state_errors import tell_state_errors
 from sealane.subscriptions import Notifier, Subscriptions
 
 __all__ = ["McpHandler", "create_mcp_handler"]
@@ -48,6 +53,8 @@ def create_mcp_handler(factory: ServerFactory, **options: Any) -> "McpHandler":
     Raises:
         TypeError: for a ready server instead of a factory, a server of SDK v1, or an option that does not exist.
         ValueError: for a value that an option refuses.
+        StateNotConfigured: on Lambda, for a server that can ask its callers questions while no key is configured
+            that all environments share.
     """
     return McpHandler(factory, handler_options(**options))
 
@@ -69,6 +76,9 @@ class McpHandler:
         self._cors_hostnames = frozenset[str]() if options.cors is False else origin_hostnames(options.cors.origins)
         self._subscriptions = Subscriptions(options.subscriptions, options.max_subscriptions)
         self.notify = Notifier(options.subscriptions)
+        self._sealed_state = SealedState(options.keyring or Keyring.configured())
+        if not self._sealed_state.is_shared:
+            self._check_what_would_be_served()
         serve = AuthContextMiddleware(self._serve)
         self.app = serve if options.cors is False else cors_middleware(serve, options.cors)
 
@@ -79,6 +89,22 @@ class McpHandler:
     @cached_property
     def _gateway(self) -> BufferedGateway:
         return BufferedGateway(self.app)
+
+    def _check_what_would_be_served(self) -> None:
+        """Make a server for no request, and refuse to start when it cannot keep what it promises.
+
+        A factory that needs a real request tells nothing now; its server then fails when it asks.
+
+        Raises:
+            StateNotConfigured: see `create_mcp_handler`.
+        """
+        scope = {"type": "http", "method": "POST", "path": self._options.route, "query_string": b"", "headers": []}
+        try:
+            made = environment_loop().run(self._maker.make(RequestContext(era="modern", request=Request(scope))))
+        except Exception:
+            logger.debug("the factory makes no server without a request", exc_info=True)
+        else:
+            self._sealed_state.check(made)
 
     async def fetch(
         self, request: Request, *, auth_info: AccessToken | None = None, parsed_body: object = None
@@ -170,10 +196,13 @@ class McpHandler:
         properties = options.auth_context
         if properties is None and auth_info is not None:
             properties = auth_info.claims
-        with auth_context(properties):
+        principal = Principal(*principal_components(auth_info)) if auth_info is not None else None
+        with auth_context(properties), principal_context(principal):
             product = await self._maker.make(context)
             server = low_level_server(product)
             self._subscriptions.fit(product, server)
+            self._sealed_state.fit(server)
+            tell_state_errors(product)
             if era == "legacy":
                 compatibility.explain_unreachable_client(server)
             shaper = ResponseShaper(send, era=era, mode=options.response_mode, keep_alive=options.keep_alive)

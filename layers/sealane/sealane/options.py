@@ -9,6 +9,7 @@ from mcp.server.subscriptions import SubscriptionBus
 
 from sealane.policy.cors import Cors
 from sealane.policy.hosts import hostname_of
+from sealane.state.keyring import Keyring
 
 __all__ = ["HandlerOptions", "Legacy", "ResponseMode", "handler_options"]
 
@@ -53,6 +54,9 @@ class HandlerOptions:
         keep_alive: seconds between comment lines on an open stream; 0 sends none.
         subscriptions: the bus for `subscriptions/listen`; without one it is neither advertised nor served.
         max_subscriptions: how many `subscriptions/listen` streams may be open at once in one environment.
+        keyring: data keys for the request state of servers that have no `request_state_security` of their own. Default:
+            `Keyring.from_environment()` where the environment names a table and a key, as on Lambda; elsewhere a key
+            of this process.
         max_request_body_size: bytes; a larger body is answered with 413.
         on_error: is told of out-of-band errors and of rejected requests (`RequestRejected`); cannot change the answer.
     """
@@ -67,6 +71,7 @@ class HandlerOptions:
     keep_alive: float = 15.0
     subscriptions: SubscriptionBus | None = None
     max_subscriptions: int = 1024
+    keyring: Keyring | None = None
     max_request_body_size: int = 4 * 1024 * 1024
     on_error: Callable[[Exception], None] | None = None
 
@@ -81,6 +86,8 @@ class HandlerOptions:
         for name, smallest in (("keep_alive", 0), ("max_subscriptions", 1), ("max_request_body_size", 1)):
             if not getattr(self, name) >= smallest:
                 raise ValueError(f"{name} is at least {smallest}: got {getattr(self, name)!r}")
+        if self.keyring is not None and not isinstance(self.keyring, Keyring):
+            raise TypeError(f"keyring is a Keyring: got {self.keyring!r}")
         if self.on_error is not None and not callable(self.on_error):
             raise TypeError(f"on_error is called with an exception: got {self.on_error!r}")
         for name in ("allowed_hostnames", "allowed_origin_hostnames"):

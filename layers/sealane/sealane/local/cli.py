@@ -10,9 +10,11 @@ import typer
 
 from sealane.local.errors import LocalError
 from sealane.local.gateway import LocalGateway
+from sealane.local.keys import keys
 from sealane.local.terminal import Terminal, complain
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(keys, name="keys")
 
 
 @app.callback()

@@ -10,13 +10,29 @@ that fails undoes what another thread wrote (seen with 5.2.5).
 import logging
 import sys
 import threading
+from typing import Any
 
+from moto.dynamodb.models.dynamo_type import LimitedSizeDict
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
+
+_add = LimitedSizeDict.__setitem__
+
+
+def _set(item: LimitedSizeDict, name: str, value: Any) -> None:
+    """Sets an attribute. moto counts the value that is replaced too, and refuses to update items of half the limit."""
+    replaced = item.pop(name, None)
+    try:
+        _add(item, name, value)
+    except Exception:
+        if replaced is not None:
+            dict.__setitem__(item, name, replaced)
+        raise
 
 
 def main() -> None:
     """Serves until standard input ends."""
+    LimitedSizeDict.__setitem__ = _set  # type: ignore[method-assign]
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = DomainDispatcherApplication(create_backend_app)
     server = make_server("127.0.0.1", 0, app, request_handler=MotoRequestHandler)

@@ -3,6 +3,7 @@
 import logging
 import math
 import re
+import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ ACCOUNT_ID = "123456789012"
 logging.getLogger("samtranslator").addHandler(logging.NullHandler())
 
 _SAM = "AWS::Serverless-2016-10-31"
+# Of its extensions only parameters in deletion policies are known here, which mean nothing on this machine.
+_LANGUAGE_EXTENSIONS = "AWS::LanguageExtensions"
 _PSEUDO_PARAMETERS: dict[str, Json] = {
     "AWS::AccountId": ACCOUNT_ID,
     "AWS::NoValue": None,
@@ -105,6 +108,7 @@ class Function:
         architecture: `arm64` or `x86_64`.
         log_group: name of the log group.
         services_url: where its environments find DynamoDB and KMS (their number follows), None when they do not.
+        python: the interpreter that runs it, with what it requires.
     """
 
     name: str
@@ -120,6 +124,7 @@ class Function:
     architecture: str
     log_group: str
     services_url: str | None = None
+    python: str = sys.executable
 
 
 @dataclass(frozen=True)
@@ -343,8 +348,8 @@ def _read(path: Path) -> dict[str, Json]:
         raise TemplateError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict) or not isinstance(document.get("Resources"), dict):
         raise TemplateError(f"{path} is not a template: it has no Resources")
-    if document.get("Transform") not in (_SAM, [_SAM]):
-        raise TemplateError(f"{path}: Transform must be {_SAM}, and nothing else")
+    if document.get("Transform") not in (_SAM, [_SAM], [_LANGUAGE_EXTENSIONS, _SAM]):
+        raise TemplateError(f"{path}: Transform must be {_SAM}, which only {_LANGUAGE_EXTENSIONS} may precede")
     return document
 
 

@@ -1,0 +1,136 @@
+"""Calls to DynamoDB and KMS: off the event loop, bounded in time, with one error for "it is not available"."""
+
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection
+from typing import Any, Final, Literal
+
+import anyio.to_thread
+
+from sealane.state.errors import StateNotConfigured, StateUnavailable
+
+__all__ = ["AwsRefusal", "Service", "after_restore", "call", "call_blocking", "forget_clients", "setting"]
+
+logger = logging.getLogger(__name__)
+
+Service = Literal["dynamodb", "kms"]
+
+_CONNECT_TIMEOUT: Final = 1.0
+"""Seconds."""
+_READ_TIMEOUT: Final = 3.0
+"""Seconds; both services answer within milliseconds or not at all."""
+_ATTEMPTS: Final = 3
+"""The first included: with the waits between, an outage is known within 14 seconds, half of what API Gateway waits."""
+
+_making = threading.Lock()
+
+
+class AwsRefusal(Exception):
+    """An error answer that the caller of `call` expects.
+
+    Attributes:
+        code: the error code, such as `ConditionalCheckFailedException`.
+        response: the whole answer, as botocore gives it.
+    """
+
+    def __init__(self, code: str, response: dict[str, Any]) -> None:
+        self.code = code
+        self.response = response
+        super().__init__(code)
+
+
+async def call(
+    service: Service, operation: str, /, *, expected: Collection[str] = (), **arguments: Any
+) -> dict[str, Any]:
+    """The answer of one operation.
+
+    Args:
+        service: the service.
+        operation: the operation by its name in botocore, such as `get_item`.
+        expected: error codes that the caller knows what to do with.
+        arguments: the operation's parameters.
+
+    Raises:
+        AwsRefusal: the service answered with an expected error.
+        StateUnavailable: any other failure; what it was is in the log, without keys and values.
+    """
+    return await anyio.to_thread.run_sync(functools.partial(_call, service, operation, expected, arguments))
+
+
+def call_blocking(
+    service: Service, operation: str, /, *, expected: Collection[str] = (), **arguments: Any
+) -> dict[str, Any]:
+    """`call` for code that has a thread to wait in."""
+    return _call(service, operation, expected, arguments)
+
+
+def setting(variable: str) -> str:
+    """The value of an environment variable that the template sets.
+
+    Raises:
+        StateNotConfigured: it is not set.
+    """
+    value = os.environ.get(variable)
+    if not value:
+        raise StateNotConfigured(f"the environment variable {variable} is not set; template.yaml sets it")
+    return value
+
+
+def after_restore(forget: Callable[[], object]) -> None:
+    """Have `forget` called in every environment that Lambda restores from a SnapStart snapshot.
+
+    What a snapshot holds is in all of them: secrets that must be fresh, connections that are dead.
+    https://docs.aws.amazon.com/lambda/latest/dg/snapstart-runtime-hooks-python.html
+    """
+    if os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") == "snap-start":
+        # A part of Lambda's runtime.
+        from snapshot_restore_py import register_after_restore  # type: ignore[import-untyped]
+
+        register_after_restore(forget)
+
+
+def forget_clients() -> None:
+    """Make fresh clients, and with them fresh connections, at the next call."""
+    _client.cache_clear()
+
+
+def _call(service: Service, operation: str, expected: Collection[str], arguments: dict[str, Any]) -> dict[str, Any]:
+    # Imported here: a server that keeps nothing does not pay for it.
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+
+    try:
+        with _making:
+            client = _client(service)
+        answer: dict[str, Any] = getattr(client, operation)(**arguments)
+        return answer
+    except ClientError as error:
+        code = error.response.get("Error", {}).get("Code", "")
+        if code in expected:
+            raise AwsRefusal(code, error.response) from None
+        reason = code
+    except BotoCoreError as error:
+        reason = type(error).__name__
+    logger.error("%s %s failed: %s", service, operation, reason)
+    raise StateUnavailable("The stored data is out of reach at the moment. Try the same call again in a few seconds.")
+
+
+@functools.cache
+def _client(service: Service) -> Any:
+    from botocore.config import Config  # type: ignore[import-untyped]
+    from botocore.session import get_session  # type: ignore[import-untyped]
+
+    # At DEBUG it logs whole answers: items, and what KMS has unwrapped.
+    logging.getLogger("botocore").setLevel(logging.WARNING)
+    after_restore(forget_clients)
+    return get_session().create_client(
+        service,
+        config=Config(
+            connect_timeout=_CONNECT_TIMEOUT,
+            read_timeout=_READ_TIMEOUT,
+            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+            # Environments are frozen for hours: a connection that died meanwhile is replaced, not waited for.
+            tcp_keepalive=True,
+        ),
+    )
