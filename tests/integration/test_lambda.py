@@ -116,6 +116,13 @@ def handler(event, context):
     if do == "child":
         import subprocess
         return subprocess.Popen(["sleep", "60"], start_new_session=bool(argument)).pid
+    if do == "write":
+        with open(argument, "a") as file:
+            file.write("more")
+        return Path(argument).read_text()
+    if do == "files":
+        found = {str(each): each.stat().st_mode & 0o777 for each in [Path("."), *Path(".").rglob("*")]}
+        return {"found": found, "tmp": os.listdir(tempfile.gettempdir())}
     if do == "invoke":
         import boto3
         answer = boto3.client("lambda").invoke(FunctionName=argument, Payload=b'{"do": "context"}')
@@ -132,6 +139,8 @@ def handler(event, context):
             "remaining": context.get_remaining_time_in_millis(),
             "client": context.client_context and context.client_context.custom,
             "cwd": os.getcwd(),
+            "task": os.environ["LAMBDA_TASK_ROOT"],
+            "file": __file__,
             "tmp": tempfile.mkstemp()[1],
         }
     return {"pid": os.getpid(), "ticks": ticks, "number": event.get("number")}
@@ -329,7 +338,8 @@ def test_the_context(lambda_: Lambda) -> None:
     assert seen["log_group"] == "/aws/lambda/the-worker"
     assert re.fullmatch(r"\d{4}/\d\d/\d\d/\[\$LATEST\][0-9a-f]{32}", seen["log_stream"])
     assert 0 < seen["remaining"] <= 2000
-    assert seen["cwd"] == str(lambda_.notes.parent / "worker")
+    assert seen["cwd"] == seen["task"]
+    assert seen["file"] == str(lambda_.notes.parent / "worker" / "app.py")
     context = base64.b64encode(json.dumps({"custom": {"a": "é"}}).encode()).decode()
     told = lambda_.client.invoke(FunctionName="the-worker", Payload=b'{"do": "context"}', ClientContext=context)
     assert json.loads(told["Payload"].read())["client"] == {"a": "é"}
@@ -349,6 +359,49 @@ def test_each_environment_has_a_temporary_directory_that_ends_with_it(start: Sta
     for pid in running.pids():
         os.kill(pid, signal.SIGKILL)
     assert eventually(lambda: not one.parent.exists() and not two.parent.exists())
+
+
+def test_each_environment_has_a_working_directory_of_its_own(start: Start) -> None:
+    """Lambda's /var/task is read-only; who runs this as root is not kept from writing, but reaches nobody else."""
+    running = start()
+    worker = running.notes.parent / "worker"
+    (worker / "data").mkdir()
+    (worker / "data" / "text.txt").write_text("one ")
+    (worker / "data" / "text.txt").chmod(0o600)
+    (worker / "tool").write_text("#!/bin/sh")
+    (worker / "tool").chmod(0o700)
+    (worker / ".env").write_text("A=1")
+    (worker / "gone").symlink_to("nowhere")
+    for unwanted in (".git", ".venv", "node_modules", "__pycache__", "data/__pycache__"):
+        (worker / unwanted).mkdir(exist_ok=True)
+        (worker / unwanted / "file").touch()
+    before = sorted(worker.rglob("*"))
+    for pid in running.pids():
+        os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: running.pids() == [])
+
+    with ThreadPoolExecutor() as threads:
+        busy = threads.submit(running.result, "sleep", 1)
+        assert eventually(lambda: running.noted("calls") == ["sleep"])
+        assert running.result("files") == {
+            "found": {".": 0o555, "app.py": 0o444, ".env": 0o444, "tool": 0o555, "data": 0o555, "data/text.txt": 0o444},
+            "tmp": [],
+        }
+        busy.result()
+    answers = [running.result("context") for _ in range(2)]
+    one, two = (Path(answer["cwd"]) for answer in answers)
+    assert one != two
+    if os.geteuid() == 0:
+        assert [running.result("write", "data/text.txt") for _ in range(2)] == ["one more"] * 2
+        assert [running.result("write", "new.txt") for _ in range(2)] == ["more"] * 2
+    else:
+        assert running.invoke("write", "data/text.txt")["result"]["errorType"] == "PermissionError"
+        assert running.invoke("write", "new.txt")["result"]["errorType"] == "PermissionError"
+    assert (worker / "data" / "text.txt").read_text() == "one "
+    assert sorted(worker.rglob("*")) == before
+    for pid in running.pids():
+        os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: not one.exists() and not two.exists())
 
 
 def test_the_log_ends_with_lambdas_report(start: Start) -> None:

@@ -2,17 +2,16 @@
 
 import asyncio
 import os
-import shutil
 import signal
-import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from sealane.local.dependencies import interpreter
 from sealane.local.errors import FunctionError, Throttled
-from sealane.local.process import Output, command, die_with_parent, kill_strays, peak_memory, variables
+from sealane.local.process import Folder, Output, command, kill_strays, peak_memory, variables
 from sealane.local.records import LogLine, Record
 from sealane.local.runtime_api import RESPONSE_LIMIT, Invocation, RuntimeApi, failing_line, too_large
 from sealane.local.template import Function
@@ -55,7 +54,7 @@ class Outcome:
 class Environment:
     """One Lambda execution environment: serves one invocation at a time, in a process of its own.
 
-    The process runs this Python, with the function's folder and then its layers in front of `sys.path`, as on Lambda.
+    The process has the function's folder and then its layers in front of `sys.path`, as on Lambda, and a `Folder`.
     While it waits for an invocation it is frozen (stopped, with all that it has started), as Lambda does:
     https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html#runtimes-lifecycle
 
@@ -63,6 +62,7 @@ class Environment:
         function: what it runs.
         number: its number, counted from 1 for each function.
         observe: gets every line that the function writes.
+        place: where its folder is made.
         freeze: freeze it between invocations; a debugger cannot work with a frozen process.
         variables: environment variables that go before all others.
 
@@ -78,6 +78,7 @@ class Environment:
         function: Function,
         number: int,
         observe: Callable[[Record], None],
+        place: Path,
         *,
         freeze: bool = True,
         variables: Mapping[str, str] | None = None,
@@ -87,6 +88,7 @@ class Environment:
         self.init_ms: float | None = None
         self.retired = False
         self._observe = observe
+        self._place = place
         self._freezes = freeze
         self._more_variables = variables
         self._runtime_api: RuntimeApi | None = None
@@ -122,13 +124,11 @@ class Environment:
             FunctionError: the function cannot be imported, or takes longer than that.
         """
         started = time.perf_counter()
+        folder = await asyncio.to_thread(Folder, self.function, self._place)
         runtime_api = self._runtime_api = RuntimeApi(self.function.code_dir)
-        temporary_dir = tempfile.mkdtemp(prefix=f"sealane-{self.function.name}-")
         output = self._output = Output(self._log)
-        self._variables = variables(
-            self.function, self.number, runtime_api.address, temporary_dir, self._more_variables
-        )
-        self._exit = asyncio.create_task(self._run(runtime_api, output, temporary_dir))
+        self._variables = variables(self.function, self.number, runtime_api.address, folder, self._more_variables)
+        self._exit = asyncio.create_task(self._run(runtime_api, output, folder))
         error: FunctionError | None = None
         try:
             async with asyncio.timeout(limit):
@@ -154,16 +154,17 @@ class Environment:
         if error.type != "Runtime.ImportModuleError":
             return error
         module = self.function.handler.rpartition(".")[0].replace("/", ".")
+        folder = await asyncio.to_thread(Folder, self.function, self._place)
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            self.function.python,
+            "-P",
             "-c",
             f"import {module}",
-            cwd=self.function.code_dir,
-            env={**self._variables, "TMPDIR": tempfile.gettempdir()},
+            cwd=folder.task,
+            env={**self._variables, "LAMBDA_TASK_ROOT": str(folder.task), "TMPDIR": str(folder.temporary)},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            preexec_fn=die_with_parent,
         )
         try:
             async with asyncio.timeout(INIT_LIMIT):
@@ -174,6 +175,7 @@ class Environment:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+            folder.remove()
         lines = output.decode("utf-8", "replace").strip().splitlines() or [
             "ImportError: it fails under Lambda's client only"
         ]
@@ -217,10 +219,10 @@ class Environment:
         if self._exit:
             await asyncio.shield(self._exit)
 
-    async def _run(self, runtime_api: RuntimeApi, output: Output, temporary_dir: str) -> None:
+    async def _run(self, runtime_api: RuntimeApi, output: Output, folder: Folder) -> None:
         """The process from its start to its end, and what has to be cleared away then."""
         try:
-            self._process = await self._spawn(output)
+            self._process = await self._spawn(output, folder)
             if self._killed:
                 self._kill()
             code = await self._process.wait()
@@ -234,20 +236,19 @@ class Environment:
             self._killed = True
         output.close()
         runtime_api.fail(error)
-        await asyncio.to_thread(shutil.rmtree, temporary_dir, ignore_errors=True)
+        await asyncio.to_thread(folder.remove)
         await runtime_api.close()
 
-    async def _spawn(self, output: Output) -> asyncio.subprocess.Process:
+    async def _spawn(self, output: Output, folder: Folder) -> asyncio.subprocess.Process:
         try:
             return await asyncio.create_subprocess_exec(
                 *command(self.function),
-                cwd=self.function.code_dir,
+                cwd=folder.task,
                 env=self._variables,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output.end,
                 stderr=output.end,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
             )
         finally:
             output.started()
@@ -329,6 +330,8 @@ class Pool:
         function: what they run.
         concurrency: how many there may be.
         observe: gets every line that the function writes.
+        place: where their folders are made, and removed with them.
+        venvs: folder of the virtual environments that are kept.
         freeze: freeze environments between invocations.
         variables: environment variables that go before all others.
     """
@@ -338,6 +341,8 @@ class Pool:
         function: Function,
         concurrency: int,
         observe: Callable[[Record], None],
+        place: Path,
+        venvs: Path,
         *,
         freeze: bool = True,
         variables: Mapping[str, str] | None = None,
@@ -345,6 +350,8 @@ class Pool:
         self._function = function
         self._concurrency = concurrency
         self._observe = observe
+        self._place = place
+        self._venvs = venvs
         self._freeze = freeze
         self._variables = variables
         self._count = 0
@@ -362,8 +369,17 @@ class Pool:
         """Starts one environment ahead of the first invocation. One that is too slow is left to that, as on Lambda.
 
         Raises:
-            FunctionError: it cannot start.
+            LocalError: what the function requires cannot be installed.
+            FunctionError: the environment cannot start.
         """
+        await self._install()
+        await self._start_first()
+
+    async def _install(self) -> None:
+        python = await interpreter(self._function, self._venvs, self._place, self._observe)
+        self._function = replace(self._function, python=python)
+
+    async def _start_first(self) -> None:
         environment = self._new()
         try:
             await environment.start()
@@ -377,14 +393,16 @@ class Pool:
         """Replaces all environments by a new one; those that are busy end when they have answered.
 
         Raises:
+            LocalError: what the function requires by now cannot be installed; the old environments stay.
             FunctionError: the new one cannot start.
         """
+        await self._install()
         idle, self._idle = self._idle, []
         for environment in self._environments:
             environment.retired = True
         stopping = asyncio.gather(*(environment.stop() for environment in idle))
         try:
-            await self.start()
+            await self._start_first()
         finally:
             await stopping
 
@@ -490,7 +508,9 @@ class Pool:
             raise FunctionError("Runtime.ExitError", "the local gateway has ended")
         if number is None:
             number = self._count = self._count + 1
-        environment = Environment(self._function, number, self._observe, freeze=self._freeze, variables=self._variables)
+        environment = Environment(
+            self._function, number, self._observe, self._place, freeze=self._freeze, variables=self._variables
+        )
         self._environments = [*(known for known in self._environments if not known.ended), environment]
         return environment
 

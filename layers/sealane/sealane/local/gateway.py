@@ -16,11 +16,12 @@ from anyio.from_thread import start_blocking_portal
 from sealane.local.api_gateway import ApiGateway, HttpProtocol
 from sealane.local.aws_services import AwsServices
 from sealane.local.environment import Environment, Outcome, Pool, ResponseStream
-from sealane.local.errors import FunctionError, LocalError
+from sealane.local.errors import LocalError
 from sealane.local.http_api import FunctionUrl, HttpApi
 from sealane.local.http_server import Server, listen
 from sealane.local.invoke_api import InvokeApi
-from sealane.local.records import Record
+from sealane.local.process import folder_of_run
+from sealane.local.records import Notice, Record
 from sealane.local.reload import reload_on_change
 from sealane.local.rest_api import RestApi
 from sealane.local.template import Api, load_template
@@ -35,7 +36,8 @@ def _ignore(record: Record) -> None:
 class LocalGateway:
     """Running APIs: `with LocalGateway("template.yaml") as gateway: …` serves them from a thread until the block ends.
 
-    When the block begins, one environment of each function has started and the ports are open.
+    When the block begins, one environment of each function has started and the ports are open. Functions that require
+    other packages than the running environment has are given those first, in `.sealane/venvs` beside the template.
 
     Args:
         template: a SAM template.
@@ -56,8 +58,7 @@ class LocalGateway:
 
     Raises:
         TemplateError: the template, or a value given for it, is wrong (on construction).
-        FunctionError: a function cannot start (on entry).
-        LocalError: the port cannot be had (on entry).
+        LocalError: a function cannot start, or the port cannot be had (on entry).
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class LocalGateway:
         observe: Callable[[Record], None] = _ignore,
     ) -> None:
         self._template = load_template(Path(template), parameters, code_dirs)
+        self._venvs = Path(template).parent / ".sealane" / "venvs"
         self.aws = AwsServices(self._template, endpoint_url)
         self._host = host
         self._ports = [port and port + place for place in range(len(self._template.apis))]
@@ -148,15 +150,21 @@ class LocalGateway:
         with ExitStack() as stack:
             listeners = [stack.enter_context(_listen(self._host, port)) for port in self._ports]
             self._ports = [listener.getsockname()[1] for listener in listeners]
-            async with self._serving_on(listeners):
+            async with self._serving_on(listeners, stack.enter_context(folder_of_run())):
                 yield
 
     @asynccontextmanager
-    async def _serving_on(self, listeners: list[socket.socket]) -> AsyncIterator[None]:
+    async def _serving_on(self, listeners: list[socket.socket], place: Path) -> AsyncIterator[None]:
         variables = {"AWS_ENDPOINT_URL_LAMBDA": self._lambda_url, **self.aws.variables}
         self._pools = {
             each.name: Pool(
-                self.aws.connect(each), self._concurrency, self._tell, freeze=self._freeze, variables=variables
+                self.aws.connect(each),
+                self._concurrency,
+                self._tell,
+                place,
+                self._venvs,
+                freeze=self._freeze,
+                variables=variables,
             )
             for each in self._template.functions
         }
@@ -203,7 +211,7 @@ class LocalGateway:
         for function in self._template.functions:
             try:
                 await self._pools[function.name].start()
-            except FunctionError as error:
+            except LocalError as error:
                 raise LocalError(f"{function.name} cannot start: {error}") from None
         held, self._held = self._held or [], None
         for record in held:
@@ -216,8 +224,11 @@ class LocalGateway:
         return self._pools[function].stream(event, trace_id)
 
     def _tell(self, record: Record) -> None:
-        """Passes a record on. Before the functions have started it waits: the error of one that cannot says all."""
-        if self._held is None:
+        """Passes a record on. Before the functions have started it waits: the error of one that cannot says all.
+
+        What takes long is told at once.
+        """
+        if self._held is None or isinstance(record, Notice):
             self._observe(record)
         else:
             self._held.append(record)

@@ -1,15 +1,16 @@
 """What an environment's process is given, and what can be seen of it from outside."""
 
 import asyncio
-import ctypes
 import os
 import re
+import shutil
 import signal
-import sys
+import subprocess
+import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sealane.local.template import REGION, Function
@@ -18,8 +19,86 @@ _BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
 _LINE_LIMIT = 256 * 1024
 _READ_SIZE = 64 * 1024
 _READS_AT_ONCE = 64
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+_NOT_COPIED = ("__pycache__", "node_modules")
+_CARETAKER = """
+read -r _
+for environ in $(grep -lsF "TMPDIR=$1" /proc/[0-9]*/environ); do
+    process=${environ#/proc/}
+    kill -9 "${process%/environ}"
+done
+chmod -R u+w "$1"
+rm -rf "$1"
+"""
+"""A script that waits for the end of its standard input, and then ends and removes what a run has left.
+
+It stands in a shell's language to be there at once, and to cost nothing while it waits.
+"""
+
+
+@contextmanager
+def folder_of_run() -> Iterator[Path]:
+    """A temporary folder for all environments of a run.
+
+    It goes with the run, and so do the processes whose `TMPDIR` is in it (Linux, where that can be seen), however the
+    run ends: it may be killed.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="sealane-"))
+    with subprocess.Popen(  # noqa: S603
+        ["/bin/sh", "-c", _CARETAKER, "sealane", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ):
+        yield folder
+
+
+class Folder:
+    """The files of an environment: a temporary folder, and a working directory with a copy of the function's.
+
+    The working directory is what /var/task is on Lambda: the environment's own, and read-only (though not for root).
+    Unlike there, modules come from elsewhere, from the function's folder itself, so that tracebacks and breakpoints
+    name the files that the developer edits; what writes beside its `__file__` writes there. Hidden folders,
+    `__pycache__` and `node_modules` are not copied.
+
+    https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html
+    https://docs.aws.amazon.com/lambda/latest/dg/configuration-ephemeral-storage.html
+
+    Args:
+        function: whose files it gets.
+        place: where it is made.
+
+    Attributes:
+        task: the working directory.
+        temporary: the temporary folder; on Lambda that is /tmp.
+    """
+
+    def __init__(self, function: Function, place: Path) -> None:
+        self._root = Path(tempfile.mkdtemp(dir=place, prefix=f"{function.name}-"))
+        self.task = self._root / "task"
+        self.temporary = self._root / "tmp"
+        self.temporary.mkdir()
+        with suppress(OSError):  # Of what is no plain file, or has gone meanwhile; the rest has been copied.
+            shutil.copytree(function.code_dir, self.task, ignore=_not_copied, copy_function=_copy_read_only)
+        for folder, _, _ in os.walk(self.task):
+            os.chmod(folder, 0o555)  # noqa: S103
+
+    def remove(self) -> None:
+        """Removes it, as far as that is possible."""
+        for folder, _, _ in os.walk(self._root):
+            with suppress(OSError):
+                os.chmod(folder, 0o700)
+        shutil.rmtree(self._root, ignore_errors=True)
+
+
+def _not_copied(folder: str, names: list[str]) -> set[str]:
+    hidden = (name for name in names if name.startswith(".") and Path(folder, name).is_dir())
+    return {*_NOT_COPIED, *hidden}
+
+
+def _copy_read_only(source: str, target: str) -> None:
+    shutil.copyfile(source, target)
+    os.chmod(target, 0o555 if os.access(source, os.X_OK) else 0o444)
 
 
 class Output:
@@ -85,13 +164,13 @@ def command(function: Function) -> list[str]:
     A wrapper script gets it as arguments: https://docs.aws.amazon.com/lambda/latest/dg/runtimes-modify.html#runtime-wrapper
     """
     # -P: the script's own folder is not on sys.path.
-    runtime = [sys.executable, "-P", str(_BOOTSTRAP)]
+    runtime = [function.python, "-P", str(_BOOTSTRAP)]
     wrapper = function.variables.get("AWS_LAMBDA_EXEC_WRAPPER")
     return [_local_path(function, wrapper), *runtime] if wrapper else runtime
 
 
 def variables(
-    function: Function, number: int, runtime_api: str, temporary_dir: str, more: Mapping[str, str] | None = None
+    function: Function, number: int, runtime_api: str, folder: Folder, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The variables of an environment.
 
@@ -103,7 +182,7 @@ def variables(
         function: what it runs.
         number: its number.
         runtime_api: `host:port` of its Runtime API.
-        temporary_dir: its own writable folder; on Lambda that is /tmp.
+        folder: its own files.
         more: variables that go before all others.
     """
     own = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME") or name.startswith("PYTHON")}
@@ -126,10 +205,10 @@ def variables(
         "AWS_SECRET_ACCESS_KEY": "local",
         "AWS_SESSION_TOKEN": "local",
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "LAMBDA_TASK_ROOT": str(function.code_dir),
+        "LAMBDA_TASK_ROOT": str(folder.task),
         "LANG": "en_US.UTF-8",
         "PYTHONPATH": os.pathsep.join(map(str, (function.code_dir, *function.layer_dirs))),
-        "TMPDIR": temporary_dir,
+        "TMPDIR": str(folder.temporary),
         "TZ": ":UTC",
         "_HANDLER": function.handler,
         **(more or {}),
@@ -160,12 +239,6 @@ def kill_strays(runtime_api: str) -> None:
         with suppress(OSError):
             if mark in b"\0" + (process / "environ").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
-
-
-def die_with_parent() -> None:
-    """In the child, before it becomes another program: the kernel kills it when we die, in whatever way (Linux)."""
-    if _libc:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _service_endpoints(function: Function, number: int) -> dict[str, str]:

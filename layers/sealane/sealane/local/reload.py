@@ -4,10 +4,10 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import anyio
-from watchfiles import awatch
+from watchfiles import DefaultFilter, awatch
 
 from sealane.local.environment import Pool
-from sealane.local.errors import FunctionError
+from sealane.local.errors import LocalError
 from sealane.local.records import Notice, Record
 from sealane.local.template import Function
 
@@ -23,7 +23,9 @@ async def reload_on_change(
         ended: ends the watch.
     """
     folders = {folder for function, _ in functions for folder in (function.code_dir, *function.layer_dirs)}
-    async for changes in awatch(*folders, stop_event=ended):
+    # A function's folder may be the template's, where the virtual environments are made.
+    relevant = DefaultFilter(ignore_dirs=(*DefaultFilter.ignore_dirs, ".sealane"))
+    async for changes in awatch(*folders, watch_filter=relevant, stop_event=ended):
         changed = sorted({Path(file) for _, file in changes})
         for function, pool in functions:
             mine = [file for file in changed if _belongs_to(file, function)]
@@ -32,7 +34,7 @@ async def reload_on_change(
             observe(Notice(f"{mine[0].name} has changed: new environments for {function.name}"))
             try:
                 await pool.renew()
-            except FunctionError as error:
+            except LocalError as error:
                 observe(Notice(f"{function.name} cannot start: {error}"))
 
 
