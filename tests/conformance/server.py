@@ -15,7 +15,6 @@ from mcp.server.mcpserver import (
     Image,
     ListRoots,
     MCPServer,
-    RequestStateSecurity,
     Resolve,
     Sample,
     UserMessage,
@@ -52,9 +51,6 @@ from sealane.factory import low_level_server
 
 # The logging capability is deprecated, not gone; the referee asks for it.
 warnings.filterwarnings("ignore", category=MCPDeprecationWarning, message="The logging capability")
-
-REQUEST_STATE = RequestStateSecurity(keys=["for conformance tests only; every environment has this key"])
-"""What one environment seals, every other one opens."""
 
 CACHE_HINTS = {
     "tools/list": CacheHint(ttl_ms=60_000, scope="public"),
@@ -530,9 +526,7 @@ async def set_logging_level(ctx: object, params: SetLevelRequestParams) -> Empty
 
 def create_server(ctx: RequestContext) -> MCPServer[Any]:
     """A fresh server for one request."""
-    server = catalog.server(
-        "sealane-conformance", version="1.0.0", request_state_security=REQUEST_STATE, cache_hints=CACHE_HINTS
-    )
+    server = catalog.server("sealane-conformance", version="1.0.0", cache_hints=CACHE_HINTS)
     if ctx.era == "legacy":
         low_level_server(server).add_request_handler("logging/setLevel", SetLevelRequestParams, set_logging_level)
     return server

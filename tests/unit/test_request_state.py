@@ -183,7 +183,7 @@ def test_without_a_keyring_one_process_is_enough_for_itself() -> None:
     assert error(ask(create_mcp_handler(create_server), second(state_of(ask(handler, request()))))) == INVALID
 
 
-@pytest.mark.parametrize("state", [None, "", "+", "-", "☃\ud800", "x" * 5000])
+@pytest.mark.parametrize("state", [None, "", "+", "-", "☃", "x" * 5000])
 def test_a_server_gets_back_what_it_gave(key_id: str, state: str | None) -> None:
     arguments = {"state": state}
     asking = ask(environment(key_id), request(arguments=arguments))
@@ -281,8 +281,20 @@ def test_a_state_expires(key_id: str, monkeypatch: pytest.MonkeyPatch, caplog: p
 
 def test_answers_without_a_state_are_not_taken(key_id: str) -> None:
     handler = environment(key_id)
+    resolved: dict[str, Any] = {"name": "resolved", "arguments": {"topic": "rain"}}
     assert state_of(ask(handler, request(inputResponses={"city": ACCEPTED})))
     assert state_of(ask(handler, request(inputResponses={"city": ACCEPTED}, requestState=None)))
+    [key] = result(ask(handler, request(**resolved)))["inputRequests"]
+    assert state_of(ask(handler, request(inputResponses={key: ACCEPTED}, **resolved)))
+
+
+def test_answers_come_too_early_only_where_there_is_something_to_remember(key_id: str) -> None:
+    handler = environment(key_id)
+    arguments = {"state": None}
+    answer = ask(handler, request(arguments=arguments, inputResponses={"city": ACCEPTED}))
+    expected = {"answers": {"city": {"name": "Oslo"}}, "state": None}
+    assert json.loads(result(answer)["content"][0]["text"]) == expected
+    assert state_of(ask(handler, request(arguments=arguments, inputResponses={})))
 
 
 def test_k1_a_hundred_round_trips_in_a_warm_environment_call_nobody(key_id: str) -> None:

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -28,8 +27,6 @@ from sealane.state.keyring import KeyRefused, Keyring, Ring
 from sealane.state.once import CallIdentity, call_identity
 
 __all__ = ["KeyringCodec", "SealedRounds", "SealedState", "can_ask"]
-
-logger = logging.getLogger(__name__)
 
 _NOT_SHARED: Final = (
     "This server asks its callers questions, and what it must remember of them would be sealed with a key of this "
@@ -180,7 +177,8 @@ class SealedRounds:
 
     The rules that the boundary of the SDK leaves to servers: no question reaches a caller that cannot answer it
     (schema, `MissingRequiredClientCapabilityError`), and answers count only together with a state that this server
-    has sealed (patterns/mrtr, "Server Requirements"), which is why a question without a state gets one.
+    has sealed (patterns/mrtr, "Server Requirements"), which is why a question without a state gets one. Answers to
+    what was not asked yet are put to the server once it has asked, if it has nothing to remember of that.
 
     Args:
         boundary: opens and seals.
@@ -203,7 +201,10 @@ class SealedRounds:
                 raise MCPError(INTERNAL_ERROR, _TRY_AGAIN.format("opened")) from None
 
         async def one_round(ctx: ServerRequestContext[Any, Any]) -> HandlerResult:
-            result = await call_next(_with_own_state(ctx))
+            first, answered = _rounds(ctx)
+            result = await call_next(first)
+            if answered is not None and is_input_required(result) and _wire(result).get("requestState") is None:
+                result = await call_next(answered)
             return await self._question(ctx, result) if is_input_required(result) else result
 
         with call_identity(_identity(ctx)):
@@ -215,12 +216,7 @@ class SealedRounds:
         Raises:
             MCPError: the caller has not declared that it can answer, or there is no key to seal with.
         """
-        wire = cast(
-            dict[str, Any],
-            result
-            if isinstance(result, Mapping)
-            else cast(Any, result).model_dump(by_alias=True, mode="json", exclude_none=True),
-        )
+        wire = _wire(result)
         _require_capabilities(ctx, wire.get("inputRequests") or {})
         if self._codec is not None:
             try:
@@ -248,16 +244,28 @@ def _marked(state: str | None) -> str:
     return "-" if state is None else f"+{state}"
 
 
-def _with_own_state(ctx: ServerRequestContext[Any, Any]) -> ServerRequestContext[Any, Any]:
-    """The request as the server is to see it: with the state that it gave, with answers only if a state came too."""
+def _wire(result: HandlerResult) -> Mapping[str, Any]:
+    """A result as it is sent."""
+    if isinstance(result, Mapping):
+        return result
+    return cast(Mapping[str, Any], cast(Any, result).model_dump(by_alias=True, mode="json", exclude_none=True))
+
+
+def _rounds(
+    ctx: ServerRequestContext[Any, Any],
+) -> tuple[ServerRequestContext[Any, Any], ServerRequestContext[Any, Any] | None]:
+    """The request as the server is to see it: with the state that it gave, and without answers unless a state came.
+
+    Answers without one are in the second, for a server that turns out to ask just that and to remember nothing.
+    """
     params = dict(ctx.params or {})
     opened = params.pop("requestState", None)
-    if opened is None:
-        if params.pop("inputResponses", None) is not None:
-            logger.info("answers without a request state are not taken")
-    elif opened.startswith("+"):
+    if opened is None and params.get("inputResponses") is not None:
+        unanswered = {name: value for name, value in params.items() if name != "inputResponses"}
+        return replace(ctx, params=unanswered), replace(ctx, params=params)
+    if opened is not None and opened.startswith("+"):
         params["requestState"] = opened[1:]
-    return replace(ctx, params=params)
+    return replace(ctx, params=params), None
 
 
 def _require_capabilities(ctx: ServerRequestContext[Any, Any], requests: Mapping[str, Any]) -> None:
