@@ -1,9 +1,8 @@
-"""The local gateway itself: real HTTP, the real template, a real process with a function that misbehaves on demand."""
+"""The local gateway itself: real HTTP, a plain template, a real process with a function that misbehaves on demand."""
 
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +20,9 @@ from sealane.local import Call, LocalGateway, LogLine, Record
 from sealane.local.api_gateway import BODY_LIMIT
 
 ROOT = Path(__file__).parents[2]
-TEMPLATE = ROOT / "template.yaml"
+TEMPLATE = Path(__file__).with_name("plain.yaml")
+ABOVE = "../../"
+"""From the template to the repository's folder."""
 
 FUNCTION = """
 import json, os, sys, time
@@ -349,7 +350,7 @@ def test_a_gateway_gives_up_before_the_function(tmp_path: Path, code_dir: Path) 
     template = tmp_path / "template.yaml"
     template.write_text(
         TEMPLATE.read_text()
-        .replace("layers/sealane/", str(ROOT / "layers" / "sealane"))
+        .replace(ABOVE, f"{ROOT}/")
         .replace("Method: ANY", "Method: ANY\n            TimeoutInMillis: 300")
     )
     records: list[Record] = []
@@ -397,7 +398,7 @@ def test_starts_fast_and_leaves_nothing(code_dir: Path) -> None:
 def project(tmp_path: Path, code: str = FUNCTION) -> Path:
     """A folder with the template, the layer and this function."""
     (tmp_path / "layers").mkdir(parents=True)
-    shutil.copy(TEMPLATE, tmp_path)
+    (tmp_path / "template.yaml").write_text(TEMPLATE.read_text().replace(ABOVE, ""))
     (tmp_path / "layers" / "sealane").symlink_to(ROOT / "layers" / "sealane")
     (tmp_path / "functions" / "stateless").mkdir(parents=True)
     (tmp_path / "functions" / "stateless" / "app.py").write_text(code)
@@ -498,7 +499,7 @@ def test_run_says_why_a_function_cannot_start(tmp_path: Path, code: str, error: 
 )
 def test_run_says_what_is_wrong_with_a_template(tmp_path: Path, old: str, new: str, error: str) -> None:
     folder = project(tmp_path)
-    (folder / "b.yaml").write_text(TEMPLATE.read_text().replace(old, new))
+    (folder / "b.yaml").write_text((folder / "template.yaml").read_text().replace(old, new))
     assert_refused(sealane("run", "--port", "0", "--template", "b.yaml"), folder, error)
 
 
@@ -511,9 +512,7 @@ def test_run_says_that_the_port_is_taken(tmp_path: Path) -> None:
 def test_run_names_what_it_does_not_emulate(tmp_path: Path) -> None:
     template = tmp_path / "template.yaml"
     queue = "  Queue:\n    Type: AWS::SQS::Queue\n\nOutputs:"
-    template.write_text(
-        TEMPLATE.read_text().replace("Outputs:", queue).replace("layers/sealane/", str(ROOT / "layers" / "sealane"))
-    )
+    template.write_text(TEMPLATE.read_text().replace("Outputs:", queue).replace(ABOVE, f"{ROOT}/"))
     code_dirs = {"StatelessFunction": tmp_path}
     assert "Queue (AWS::SQS::Queue)" in LocalGateway(template, code_dirs=code_dirs).not_emulated
 

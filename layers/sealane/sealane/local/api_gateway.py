@@ -26,8 +26,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from sealane.local.environment import Outcome, ResponseStream
 from sealane.local.errors import FunctionError, Throttled
 from sealane.local.json_rpc import rpc_of
+from sealane.local.json_values import Json, as_mapping
 from sealane.local.records import Call, Record
-from sealane.local.template import Api, Json, Route
+from sealane.local.security import Authorizer, Nobody
+from sealane.local.template import Api, Route
 
 BODY_LIMIT: Final = 10 * 1024 * 1024
 """Bytes of a request body that API Gateway takes.
@@ -103,6 +105,26 @@ class Failure(Enum):
     THROTTLED = auto()
     FUNCTION = auto()
     """The function failed, exceeded its own time-out, or gave an answer that is none."""
+    UNAUTHORIZED = auto()
+    """The request has no credentials, or bad ones."""
+    NO_SIGNATURE = auto()
+    """The request is not signed for IAM."""
+    NO_API_KEY = auto()
+    DENIED = auto()
+    """Nothing allows the caller to do this."""
+    DENIED_EXPLICITLY = auto()
+    AUTHORIZER = auto()
+    """The authorizer failed, or gave an answer that is none."""
+    AUTHORIZER_TIMEOUT = auto()
+
+
+NOBODY: Final = {
+    Nobody.IAM: Failure.NO_SIGNATURE,
+    Nobody.USER_POOL: Failure.UNAUTHORIZED,
+    Nobody.API_KEY: Failure.NO_API_KEY,
+    Nobody.FUNCTION: Failure.AUTHORIZER,
+}
+"""What the routes answer whose authorization is not emulated."""
 
 
 @dataclass(frozen=True)
@@ -115,13 +137,45 @@ class OwnAnswer:
     """
 
     status: int
-    content: str | Mapping[str, str]
+    content: str | Mapping[str, str | None]
+
+    @property
+    def message(self) -> str | None:
+        """Its text."""
+        return self.content if isinstance(self.content, str) else next(iter(self.content.values()))
 
     def response(self) -> Response:
         """The answer as HTTP."""
         if isinstance(self.content, str):
             return Response(self.content, self.status, media_type="text/plain")
         return JSONResponse(self.content, self.status)
+
+
+class Refused(Exception):
+    """The API answers in the function's place.
+
+    Args:
+        failure: why.
+        problem: the same in words, None for what needs none.
+        outcome: the function's, where it was called.
+        headers: further headers of the answer.
+        authorizer: what an authorizer told of the caller.
+    """
+
+    def __init__(
+        self,
+        failure: Failure,
+        problem: str | None,
+        outcome: Outcome | None = None,
+        headers: Mapping[str, str] | None = None,
+        authorizer: Json = None,
+    ) -> None:
+        super().__init__(problem)
+        self.failure = failure
+        self.problem = problem
+        self.outcome = outcome
+        self.headers = headers or {}
+        self.authorizer = authorizer
 
 
 @dataclass(frozen=True)
@@ -185,6 +239,30 @@ class ApiGateway(ABC):
             MalformedAnswer: the answer has not the form that the API asks for.
         """
 
+    async def authorize(
+        self, authorizer: Authorizer, request: Request, match: Match, request_id: str, trace_id: str
+    ) -> Json:
+        """What the event tells of the caller, in `requestContext.authorizer`.
+
+        Args:
+            authorizer: the route's.
+            request: the HTTP request.
+            match: the route that was reached.
+            request_id: the API's request id.
+            trace_id: X-Ray trace header.
+
+        Raises:
+            Refused: the caller may not do this.
+        """
+        failure = NOBODY[authorizer] if isinstance(authorizer, Nobody) else Failure.AUTHORIZER
+        raise Refused(failure, "its authorization is not emulated: everybody is refused")
+
+    def refusal(self, refused: Refused, request: Request, request_id: str) -> Response:
+        """The answer of the API itself."""
+        response = self.own_answers[refused.failure].response()
+        response.headers.update(refused.headers)
+        return response
+
     def header_size(self, headers: Iterable[tuple[bytes, bytes]]) -> int:
         """Bytes that count towards `header_limit`: those of the values."""
         return sum(len(value) for _, value in headers)
@@ -244,26 +322,40 @@ class ApiGateway(ABC):
         return replace(answer, outcome=await stream.outcome(), problem=problem)
 
     async def _answer(self, request: Request, request_id: str) -> "_Answer":
-        if self.header_limit is not None and (size := self.request_size(request)) > self.header_limit:
-            return self._refuse(
-                Failure.HEADERS_TOO_LONG, f"the headers have {size} bytes, more than {self.header_limit}"
-            )
-        match = self.match(request)
-        if match is None:
-            return self._refuse(Failure.NO_ROUTE, None)
+        body = b""
         try:
-            body = await _read_body(request, self.body_limit)
+            match = self._match(request)
+            body = await self._body(request)
+            return replace(await self._serve(request, body, match, request_id), body=body)
         except ClientDisconnect:
             return _Answer(Response(status_code=400), None, "the client went away")
+        except Refused as refused:
+            response = self.refusal(refused, request, request_id)
+            return _Answer(response, refused.outcome, refused.problem, body)
+
+    def _match(self, request: Request) -> Match:
+        if self.header_limit is not None and (size := self.request_size(request)) > self.header_limit:
+            raise Refused(Failure.HEADERS_TOO_LONG, f"the headers have {size} bytes, more than {self.header_limit}")
+        match = self.match(request)
+        if match is None:
+            raise Refused(Failure.NO_ROUTE, None)
+        return match
+
+    async def _body(self, request: Request) -> bytes:
+        body = await _read_body(request, self.body_limit)
         if body is None:
-            return self._refuse(Failure.BODY_TOO_LONG, f"the body is over {self.body_limit} bytes")
-        return replace(await self._serve(request, body, match, request_id), body=body)
+            raise Refused(Failure.BODY_TOO_LONG, f"the body is over {self.body_limit} bytes")
+        return body
 
     async def _serve(self, request: Request, body: bytes, match: Match, request_id: str) -> "_Answer":
         trace_id = f"Root=1-{int(time.time()):08x}-{secrets.token_hex(12)}"
-        event = json.dumps(self.event(request, body, match, request_id, trace_id), ensure_ascii=False).encode()
+        fields = self.event(request, body, match, request_id, trace_id)
+        if match.route.authorizer is not None:
+            caller = await self.authorize(match.route.authorizer, request, match, request_id, trace_id)
+            fields["requestContext"] = {**as_mapping(fields["requestContext"], "requestContext"), "authorizer": caller}
+        event = json.dumps(fields, ensure_ascii=False).encode()
         if len(event) > EVENT_LIMIT:
-            return self._refuse(Failure.EVENT_TOO_LONG, f"the event has {len(event)} bytes, Lambda takes {EVENT_LIMIT}")
+            raise Refused(Failure.EVENT_TOO_LONG, f"the event has {len(event)} bytes, Lambda takes {EVENT_LIMIT}")
         if match.route.streams:
             return await self._serve_stream(match, event, trace_id)
         # A function goes on when the gateway or the client no longer waits for it.
@@ -273,37 +365,34 @@ class ApiGateway(ABC):
         try:
             outcome = await asyncio.wait_for(asyncio.shield(invocation), match.route.timeout)
         except TimeoutError:
-            return self._refuse(Failure.TIMEOUT, f"no answer within {match.route.timeout:g} s")
+            raise Refused(Failure.TIMEOUT, f"no answer within {match.route.timeout:g} s") from None
         except Throttled as error:
-            return self._refuse(Failure.THROTTLED, str(error))
+            raise Refused(Failure.THROTTLED, str(error)) from None
         if isinstance(outcome.answer, FunctionError):
-            return self._refuse(Failure.FUNCTION, str(outcome.answer), outcome)
+            raise Refused(Failure.FUNCTION, str(outcome.answer), outcome)
         try:
             response = self.response(outcome.answer, request, match)
             self._check_headers(response)
         except MalformedAnswer as error:
-            return self._refuse(Failure.FUNCTION, f"malformed answer: {error}", outcome)
+            raise Refused(Failure.FUNCTION, f"malformed answer: {error}", outcome) from None
         return _Answer(response, outcome)
 
     async def _serve_stream(self, match: Match, event: bytes, trace_id: str) -> "_Answer":
         try:
             stream = self._stream(match.route.function.name, event, trace_id)
         except Throttled as error:
-            return self._refuse(Failure.THROTTLED, str(error))
+            raise Refused(Failure.THROTTLED, str(error)) from None
         chunks = aiter(stream)
         try:
             response = await streamed_response(chunks)
             self._check_headers(response)
         except TimeoutError:
-            return self._refuse(Failure.TIMEOUT, f"nothing came for {STREAM_IDLE_LIMIT} s")
+            raise Refused(Failure.TIMEOUT, f"nothing came for {STREAM_IDLE_LIMIT} s") from None
         except FunctionError as error:
-            return self._refuse(Failure.FUNCTION, str(error), await stream.outcome())
+            raise Refused(Failure.FUNCTION, str(error), await stream.outcome()) from None
         except MalformedAnswer as error:
-            return self._refuse(Failure.FUNCTION, f"malformed answer: {error}", await stream.outcome())
+            raise Refused(Failure.FUNCTION, f"malformed answer: {error}", await stream.outcome()) from None
         return _Answer(response, stream=stream)
-
-    def _refuse(self, failure: Failure, problem: str | None, outcome: Outcome | None = None) -> "_Answer":
-        return _Answer(self.own_answers[failure].response(), outcome, problem)
 
     def _check_headers(self, response: Response) -> None:
         """The limit counts for answers too: AWS's quotas give it without a direction.

@@ -6,7 +6,8 @@ is answered 429 by an HTTP API too (what AWS answers: no source found).
 
 import json
 import uuid
-from typing import ClassVar, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import unquote
 
 from starlette.requests import Request
@@ -16,9 +17,12 @@ from sealane.local.api_gateway import (
     EVENT_LIMIT,
     ApiGateway,
     Failure,
+    Invoke,
     MalformedAnswer,
     Match,
     OwnAnswer,
+    Refused,
+    Stream,
     answer_body,
     answer_headers,
     answer_json,
@@ -38,9 +42,21 @@ from sealane.local.api_gateway import (
     source_ip,
     status_code,
 )
-from sealane.local.rest_api import context_v1
-from sealane.local.template import ACCOUNT_ID, DEFAULT, Json
+from sealane.local.authorizers import LambdaAuthorizers, flat_context, identity_of, source_value
+from sealane.local.json_values import Json
+from sealane.local.records import Record
+from sealane.local.rest_api import admitted, context_v1, method_arn, request_fields
+from sealane.local.security import Authorizer, JwtAuthorizer, LambdaAuthorizer
+from sealane.local.template import ACCOUNT_ID, DEFAULT, Api
 
+if TYPE_CHECKING:
+    from sealane.local.jwt_authorizer import JwtAuthorizers
+
+_AUTHORIZER_TIMEOUT: Final = 10
+"""Seconds that the API waits for an authorizer.
+
+https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-quotas.html
+"""
 _TEXT_TYPES: Final = ("application/javascript", "application/json", "application/xml")
 
 
@@ -130,6 +146,9 @@ class HttpApi(_PayloadV2):
     - headers beyond the limit: 431 seen in
       https://backbencher.dev/solved-431-status-code-with-request-header-fields-too-large; its body: no source found
     - a body beyond the gateway's or Lambda's limit: no source found
+    - a caller without an identity, or who is denied, and an authorizer that fails:
+      https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-lambda-authorizer.html; that who is denied
+      or has not signed reads `Forbidden`: no source found
     """
 
     explicit_content_type: ClassVar = "text/plain; charset=utf-8"
@@ -142,7 +161,19 @@ class HttpApi(_PayloadV2):
         Failure.TIMEOUT: message(503, "Service Unavailable"),
         Failure.THROTTLED: message(429, "Too Many Requests"),
         Failure.FUNCTION: message(500, "Internal Server Error"),
+        Failure.UNAUTHORIZED: message(401, "Unauthorized"),
+        Failure.NO_SIGNATURE: message(403, "Forbidden"),
+        Failure.NO_API_KEY: message(403, "Forbidden"),
+        Failure.DENIED: message(403, "Forbidden"),
+        Failure.DENIED_EXPLICITLY: message(403, "Forbidden"),
+        Failure.AUTHORIZER: message(500, "Internal Server Error"),
+        Failure.AUTHORIZER_TIMEOUT: message(500, "Internal Server Error"),
     }
+
+    def __init__(self, api: Api, invoke: Invoke, stream: Stream, observe: Callable[[Record], None]) -> None:
+        super().__init__(api, invoke, stream, observe)
+        self._authorizers = LambdaAuthorizers(invoke, _AUTHORIZER_TIMEOUT, rest=False)
+        self._tokens: JwtAuthorizers | None = None
 
     def request_size(self, request: Request) -> int:
         """The request line counts too.
@@ -188,6 +219,55 @@ class HttpApi(_PayloadV2):
         if match.route.payload == "1.0":
             return self._event_v1(request, body, match, request_id, trace_id)
         return self.event_v2(request, body, match, self._path(request), request_id, trace_id)
+
+    async def authorize(
+        self, authorizer: Authorizer, request: Request, match: Match, request_id: str, trace_id: str
+    ) -> Json:
+        """What the function is told of the caller, under `jwt` or `lambda` in payload 2.0.
+
+        https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
+        https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-lambda-authorizer.html#http-api-lambda-authorizer.payload-format
+        """
+        v2 = match.route.payload != "1.0"
+        if isinstance(authorizer, JwtAuthorizer):
+            context = self.event_v2(request, b"", match, self._path(request), request_id, trace_id)["requestContext"]
+            token = source_value(authorizer.source, request, context)
+            caller: Json = await self._verify(authorizer, token, match.route.scopes)
+            return {"jwt": caller} if v2 else caller
+        if not isinstance(authorizer, LambdaAuthorizer):
+            return await super().authorize(authorizer, request, match, request_id, trace_id)
+        return await self._ask(authorizer, request, match, request_id, trace_id)
+
+    async def _verify(self, authorizer: JwtAuthorizer, token: str | None, scopes: tuple[str, ...]) -> Json:
+        # Imported when it is needed: it takes a tenth of a second.
+        from sealane.local.jwt_authorizer import JwtAuthorizers
+
+        if self._tokens is None:
+            self._tokens = JwtAuthorizers()
+        caller: Json = await self._tokens.verify(authorizer, token, scopes)
+        return caller
+
+    async def _ask(
+        self, authorizer: LambdaAuthorizer, request: Request, match: Match, request_id: str, trace_id: str
+    ) -> Json:
+        path = self._path(request)
+        arn = method_arn(self.api, request.method, path.removeprefix(self.api.base_path))
+        fields = self.event_v2(request, b"", match, path, request_id, trace_id)
+        identity = identity_of(authorizer, request, fields["requestContext"])
+        if identity is None:
+            raise Refused(Failure.UNAUTHORIZED, f"no identity for {authorizer.name}")
+        if authorizer.payload == "1.0":
+            joined = ",".join(identity)
+            own: Mapping[str, Json] = {"methodArn": arn, "identitySource": joined, "authorizationToken": joined}
+            fields = request_fields(self._event_v1(request, b"", match, request_id, trace_id))
+        else:
+            own = {"routeArn": arn, "identitySource": list(identity) or None}
+            fields = {name: value for name, value in fields.items() if name not in ("body", "isBase64Encoded")}
+        event = {"version": authorizer.payload, "type": "REQUEST", **own, **fields}
+        verdict, latency = await self._authorizers.ask(authorizer, identity, event, trace_id)
+        if match.route.payload == "1.0":
+            return admitted(verdict, arn, {**flat_context(verdict), "integrationLatency": latency})
+        return admitted(verdict, arn, {"lambda": dict(verdict.context)})
 
     def response(self, answer: bytes, request: Request, match: Match) -> Response:
         """The response in the integration's payload format; base64 is always decoded.
@@ -255,6 +335,8 @@ class FunctionUrl(_PayloadV2):
     - a function that fails: 502 `Internal Server Error`, recorded from AWS in LocalStack's
       test_lambda_url_invocation_exception; that a time-out and a malformed answer look the same: no source found
     - throttled: https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html; the body: no source found
+    - not signed where it has to be: https://docs.aws.amazon.com/lambda/latest/dg/urls-auth.html says 403; its body as
+      AWS has long sent it: no page has it
     - over Lambda's limit: 413 seen in https://github.com/ducktors/turborepo-remote-cache/issues/677; its body is the
       message of Lambda's Invoke API, whether a function URL sends it: no source found
     """
@@ -271,6 +353,7 @@ class FunctionUrl(_PayloadV2):
         Failure.EVENT_TOO_LONG: _too_long,
         Failure.THROTTLED: OwnAnswer(429, {"Message": "Rate Exceeded."}),
         Failure.FUNCTION: OwnAnswer(502, "Internal Server Error"),
+        Failure.NO_SIGNATURE: OwnAnswer(403, {"Message": "Forbidden"}),
     }
 
     def match(self, request: Request) -> Match:

@@ -8,7 +8,7 @@ What is said here to be recorded from AWS is in
 https://github.com/localstack/localstack/blob/main/tests/aws/services/apigateway/test_apigateway_lambda.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, Final
 
 from starlette.requests import Request
@@ -18,9 +18,12 @@ from sealane.local.api_gateway import (
     BODY_LIMIT,
     ApiGateway,
     Failure,
+    Invoke,
     MalformedAnswer,
     Match,
     OwnAnswer,
+    Refused,
+    Stream,
     answer_body,
     answer_headers,
     answer_json,
@@ -38,10 +41,17 @@ from sealane.local.api_gateway import (
     source_ip,
     status_code,
 )
-from sealane.local.template import ACCOUNT_ID, Json
+from sealane.local.authorizers import LambdaAuthorizers, Verdict, flat_context, identity_of, source_value
+from sealane.local.gateway_responses import choose, render
+from sealane.local.json_values import Json
+from sealane.local.records import Record
+from sealane.local.security import Authorizer, LambdaAuthorizer
+from sealane.local.template import ACCOUNT_ID, REGION, Api
 
 _DEPLOYMENT_ID: Final = "local"
 _RESOURCE_ID: Final = "local"
+_AUTHORIZER_TIMEOUT: Final = 29
+"""Seconds that the API waits for an authorizer: no source found, taken from what it waits for a function."""
 _ANSWER_KEYS: Final = {"statusCode", "headers", "multiValueHeaders", "body", "isBase64Encoded"}
 
 
@@ -55,7 +65,11 @@ class RestApi(ApiGateway):
       https://backbencher.dev/solved-431-status-code-with-request-header-fields-too-large; its body: no source found
     - a function that fails, exceeds its own time-out or gives a malformed answer: 502, not 504; documented in
       https://repost.aws/knowledge-center/malformed-502-api-gateway, time-out seen in
-      https://rasp.hateblo.jp/entry/2021/05/13/222835
+      https://rasp.hateblo.jp/entry/2021/05/13/222835; so its type is not INTEGRATION_FAILURE, which is 504
+    - a caller who is denied (`Message`, not `message`), and an authorizer that fails:
+      https://dev.to/marcogrcr/api-gateway-lambda-authorizer-lambda-proxy-integration-failure-modes-52bc
+    - a request that has to be signed and is not: https://repost.aws/knowledge-center/api-gateway-authentication-token-errors;
+      that lacks an API key: https://repost.aws/knowledge-center/api-gateway-troubleshoot-403-forbidden
     """
 
     own_answers: ClassVar = {
@@ -66,7 +80,38 @@ class RestApi(ApiGateway):
         Failure.TIMEOUT: message(504, "Endpoint request timed out"),
         Failure.THROTTLED: message(429, "Too Many Requests"),
         Failure.FUNCTION: message(502, "Internal server error"),
+        Failure.UNAUTHORIZED: message(401, "Unauthorized"),
+        Failure.NO_SIGNATURE: message(403, "Missing Authentication Token"),
+        Failure.NO_API_KEY: message(403, "Forbidden"),
+        Failure.DENIED: OwnAnswer(403, {"Message": "User is not authorized to access this resource"}),
+        Failure.DENIED_EXPLICITLY: OwnAnswer(
+            403, {"Message": "User is not authorized to access this resource with an explicit deny"}
+        ),
+        Failure.AUTHORIZER: OwnAnswer(500, {"message": None}),
+        Failure.AUTHORIZER_TIMEOUT: OwnAnswer(500, {"message": None}),
     }
+    response_types: ClassVar[Mapping[Failure, str]] = {
+        Failure.NO_ROUTE: "MISSING_AUTHENTICATION_TOKEN",
+        Failure.BODY_TOO_LONG: "REQUEST_TOO_LARGE",
+        Failure.EVENT_TOO_LONG: "REQUEST_TOO_LARGE",
+        Failure.TIMEOUT: "INTEGRATION_TIMEOUT",
+        Failure.THROTTLED: "THROTTLED",
+        Failure.UNAUTHORIZED: "UNAUTHORIZED",
+        Failure.NO_SIGNATURE: "MISSING_AUTHENTICATION_TOKEN",
+        Failure.NO_API_KEY: "INVALID_API_KEY",
+        Failure.DENIED: "ACCESS_DENIED",
+        Failure.DENIED_EXPLICITLY: "ACCESS_DENIED",
+        Failure.AUTHORIZER: "AUTHORIZER_CONFIGURATION_ERROR",
+        Failure.AUTHORIZER_TIMEOUT: "AUTHORIZER_FAILURE",
+    }
+    """Types of its own answers; what is missing has none but DEFAULT_4XX and DEFAULT_5XX.
+
+    https://docs.aws.amazon.com/apigateway/latest/developerguide/supported-gateway-response-types.html
+    """
+
+    def __init__(self, api: Api, invoke: Invoke, stream: Stream, observe: Callable[[Record], None]) -> None:
+        super().__init__(api, invoke, stream, observe)
+        self._authorizers = LambdaAuthorizers(invoke, _AUTHORIZER_TIMEOUT, rest=True)
 
     def match(self, request: Request) -> Match | None:
         """The most precise path that fits, if it has the method: other paths are not tried then."""
@@ -122,6 +167,60 @@ class RestApi(ApiGateway):
             "isBase64Encoded": is_base64,
         }
 
+    async def authorize(
+        self, authorizer: Authorizer, request: Request, match: Match, request_id: str, trace_id: str
+    ) -> Json:
+        """What the function is told of the caller: the authorizer's context and principal.
+
+        https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-lambda-authorizer-input.html
+
+        Empty maps are empty in an authorizer's event, not null. That the path in the ARN is as the client sent it: no
+        source found.
+        """
+        if not isinstance(authorizer, LambdaAuthorizer):
+            return await super().authorize(authorizer, request, match, request_id, trace_id)
+        fields = self.event(request, b"", match, request_id, trace_id)
+        identity = identity_of(authorizer, request, fields["requestContext"])
+        if identity is None:
+            raise Refused(Failure.UNAUTHORIZED, f"no identity for {authorizer.name}")
+        arn = method_arn(self.api, request.method, raw_path(request))
+        if authorizer.token:
+            fields = {"type": "TOKEN", "methodArn": arn, "authorizationToken": identity[0]}
+        else:
+            fields = {"type": "REQUEST", "methodArn": arn, **request_fields(fields)}
+        verdict, latency = await self._authorizers.ask(authorizer, identity, fields, trace_id)
+        return admitted(verdict, arn, {**flat_context(verdict), "integrationLatency": latency})
+
+    def refusal(self, refused: Refused, request: Request, request_id: str) -> Response:
+        """Its own answer as the template's gateway responses have it.
+
+        An authorizer's context is there for the answer to who is denied:
+        https://stackoverflow.com/questions/47921803
+        """
+        own = super().refusal(refused, request, request_id)
+        type = self.response_types.get(refused.failure, "")
+        response = choose(self.api.gateway_responses, type, own.status_code)
+        if response is None:
+            return own
+        path, (time_text, time_epoch) = raw_path(request), request_time()
+        context: dict[str, Json] = {
+            **context_v1(request, request_id),
+            "apiId": self.api.name,
+            "authorizer": refused.authorizer,
+            "error": {"responseType": type or ("DEFAULT_4XX" if own.status_code < 500 else "DEFAULT_5XX")},
+            "extendedRequestId": extended_request_id(request_id),
+            "path": f"/{self.api.stage}{path}",
+            "requestTime": time_text,
+            "requestTimeEpoch": time_epoch,
+            "stage": self.api.stage,
+        }
+        return render(
+            response,
+            own,
+            self.own_answers[refused.failure].message,
+            lambda expression: source_value(expression, request, context),
+        )
+
     def response(self, answer: bytes, request: Request, match: Match) -> Response:
         """The response of a Lambda proxy integration.
 
@@ -161,6 +260,33 @@ class RestApi(ApiGateway):
     def _is_binary(self, media_type: str) -> bool:
         wanted = media_type.partition(";")[0].strip().lower()
         return not self.api.binary_media_types.isdisjoint({"*/*", wanted, f"{wanted.partition('/')[0]}/*"})
+
+
+def method_arn(api: Api, method: str, path: str) -> str:
+    """ARN of a request, for policies.
+
+    https://docs.aws.amazon.com/apigateway/latest/developerguide/arn-format-reference.html
+    """
+    return f"arn:aws:execute-api:{REGION}:{ACCOUNT_ID}:{api.name}/{api.stage}/{method}/{path.removeprefix('/')}"
+
+
+def request_fields(event: Mapping[str, Json]) -> dict[str, Json]:
+    """What an authorizer gets of a function's event of payload 1.0."""
+    maps = ("queryStringParameters", "multiValueQueryStringParameters", "pathParameters", "stageVariables")
+    kept = {name: value for name, value in event.items() if name not in ("body", "isBase64Encoded")}
+    return {**kept, **{name: kept[name] or {} for name in maps}}
+
+
+def admitted(verdict: Verdict, arn: str, caller: Json) -> Json:
+    """What the function is told of the caller.
+
+    Raises:
+        Refused: the verdict does not allow the request.
+    """
+    failure = verdict.failure(arn)
+    if failure is not None:
+        raise Refused(failure, f"its policy does not allow {arn}", authorizer=caller)
+    return caller
 
 
 def context_v1(request: Request, request_id: str) -> dict[str, Json]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import yaml
 from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]
@@ -17,8 +17,9 @@ from samtranslator.public.exceptions import InvalidDocumentException  # type: ig
 from samtranslator.translator.translator import Translator  # type: ignore[import-untyped]
 
 from sealane.local.errors import TemplateError
-
-Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+from sealane.local.gateway_responses import GatewayResponse, gateway_response, gateway_responses_of
+from sealane.local.json_values import Json, as_mapping, as_text, as_texts
+from sealane.local.security import Authorizer, Nobody, authorization_of, authorizers_of
 
 REGION = "us-east-1"
 ACCOUNT_ID = "123456789012"
@@ -57,6 +58,7 @@ _ARNS = {
 _EMULATED = {
     *_ARNS,
     "AWS::ApiGateway::Deployment",
+    "AWS::ApiGateway::GatewayResponse",
     "AWS::ApiGateway::RestApi",
     "AWS::ApiGateway::Stage",
     "AWS::ApiGatewayV2::Api",
@@ -138,6 +140,8 @@ class Route:
         timeout: seconds that the API waits for the function, infinite for a function URL.
         payload: version of the events' format, `1.0` or `2.0`.
         streams: whether the answer is passed on as it comes.
+        authorizer: who says who may call it, None for everybody.
+        scopes: what a token has to be good for, one of them.
     """
 
     path: str
@@ -146,6 +150,8 @@ class Route:
     timeout: float
     payload: str = "1.0"
     streams: bool = False
+    authorizer: Authorizer | None = None
+    scopes: tuple[str, ...] = ()
 
     @property
     def any_method(self) -> bool:
@@ -168,6 +174,7 @@ class Api:
         stage: name of its stage.
         routes: what it serves.
         binary_media_types: media types whose bodies are binary, `*/*` for all; REST APIs only.
+        gateway_responses: what it answers itself, by type, where the template changes that; REST APIs only.
     """
 
     kind: Literal["rest", "http", "url"]
@@ -175,6 +182,7 @@ class Api:
     stage: str
     routes: tuple[Route, ...]
     binary_media_types: frozenset[str] = frozenset()
+    gateway_responses: Mapping[str, GatewayResponse] = field(default_factory=dict)
 
     @property
     def base_path(self) -> str:
@@ -269,7 +277,7 @@ def load_template(
         TemplateError: the template, a parameter or a folder is missing or wrong.
     """
     document = _read(path)
-    values = _parameter_values(_mapping(document.get("Parameters", {}), "Parameters"), parameters or {})
+    values = _parameter_values(as_mapping(document.get("Parameters", {}), "Parameters"), parameters or {})
     folders = _take_local_code(document, path.parent)
     resolver = _Resolver(_translate(document, values, path), values)
     not_emulated = [
@@ -291,7 +299,7 @@ def load_template(
         code_dir = (code_dirs or {}).get(name) or _folder(name, properties, folders, "Code")
         if not code_dir.is_dir():
             raise TemplateError(f"the code of {name} is not at {code_dir}")
-        wanted = _texts(properties.get("Layers", []))
+        wanted = as_texts(properties.get("Layers", []))
         not_emulated += [f"layer {arn} of {name}" for arn in wanted if arn not in layers]
         functions.append(
             _function(resolver, name, properties, code_dir, tuple(layers[arn] for arn in wanted if arn in layers))
@@ -361,10 +369,10 @@ def _parameter_values(declared: Mapping[str, Json], given: Mapping[str, str]) ->
         )
     values: dict[str, Json] = {}
     for name, declaration in declared.items():
-        rules = _mapping(declaration, f"parameter {name}")
+        rules = as_mapping(declaration, f"parameter {name}")
         if name not in given and "Default" not in rules:
             raise TemplateError(f"parameter {name} has no default: give it a value")
-        value = _text(given[name] if name in given else rules["Default"])
+        value = as_text(given[name] if name in given else rules["Default"])
         kind = rules.get("Type")
         items = (
             [item.strip() for item in value.split(",")] if kind in ("CommaDelimitedList", "List<Number>") else [value]
@@ -376,7 +384,7 @@ def _parameter_values(declared: Mapping[str, Json], given: Mapping[str, str]) ->
 
 
 def _check_parameter(name: str, value: str, rules: Mapping[str, Json], *, numeric: bool) -> None:
-    allowed = _texts(rules.get("AllowedValues", []))
+    allowed = as_texts(rules.get("AllowedValues", []))
     if allowed and value not in allowed:
         raise TemplateError(f"parameter {name} cannot be {value!r}; it can be {', '.join(allowed)}")
     pattern = rules.get("AllowedPattern")
@@ -388,10 +396,10 @@ def _check_parameter(name: str, value: str, rules: Mapping[str, Json], *, numeri
         number = float(value)
     except ValueError:
         raise TemplateError(f"parameter {name} must be a number, not {value!r}") from None
-    if "MinValue" in rules and number < float(_text(rules["MinValue"])):
-        raise TemplateError(f"parameter {name} cannot be below {_text(rules['MinValue'])}")
-    if "MaxValue" in rules and number > float(_text(rules["MaxValue"])):
-        raise TemplateError(f"parameter {name} cannot be above {_text(rules['MaxValue'])}")
+    if "MinValue" in rules and number < float(as_text(rules["MinValue"])):
+        raise TemplateError(f"parameter {name} cannot be below {as_text(rules['MinValue'])}")
+    if "MaxValue" in rules and number > float(as_text(rules["MaxValue"])):
+        raise TemplateError(f"parameter {name} cannot be above {as_text(rules['MaxValue'])}")
 
 
 def _take_local_code(document: dict[str, Json], folder: Path) -> dict[str, Path]:
@@ -400,14 +408,14 @@ def _take_local_code(document: dict[str, Json], folder: Path) -> dict[str, Path]
     Gives the folders by S3 key.
     """
     folders: dict[str, Path] = {}
-    globals_ = _mapping(document.get("Globals", {}), "Globals")
-    shared_code = _mapping(globals_.get("Function", {}), "Globals.Function").pop("CodeUri", None)
-    for name, resource in _mapping(document["Resources"], "Resources").items():
-        entry = _mapping(resource, name)
+    globals_ = as_mapping(document.get("Globals", {}), "Globals")
+    shared_code = as_mapping(globals_.get("Function", {}), "Globals.Function").pop("CodeUri", None)
+    for name, resource in as_mapping(document["Resources"], "Resources").items():
+        entry = as_mapping(resource, name)
         key = _LOCAL_CODE.get(str(entry.get("Type")))
         if key is None:
             continue
-        properties = _mapping(entry.setdefault("Properties", {}), name)
+        properties = as_mapping(entry.setdefault("Properties", {}), name)
         code = properties.get(key, shared_code)
         if isinstance(code, str) and not code.startswith("s3://"):
             folders[name] = folder / code
@@ -416,7 +424,9 @@ def _take_local_code(document: dict[str, Json], folder: Path) -> dict[str, Path]
 
 
 def _translate(document: dict[str, Json], values: Mapping[str, Json], path: Path) -> dict[str, Json]:
-    parameters = {name: ",".join(_texts(value)) if isinstance(value, list) else value for name, value in values.items()}
+    parameters = {
+        name: ",".join(as_texts(value)) if isinstance(value, list) else value for name, value in values.items()
+    }
     # The translator asks its session for the region only; a real one would read the developer's AWS profile.
     translator = Translator(None, Parser(), boto_session=SimpleNamespace(region_name=REGION))
     try:
@@ -435,18 +445,18 @@ class _Resolver:
 
     def __init__(self, template: Mapping[str, Json], values: Mapping[str, Json]) -> None:
         self._values = {**_PSEUDO_PARAMETERS, **values}
-        self._conditions = _mapping(template.get("Conditions", {}), "Conditions")
-        self._mappings = _mapping(template.get("Mappings", {}), "Mappings")
+        self._conditions = as_mapping(template.get("Conditions", {}), "Conditions")
+        self._mappings = as_mapping(template.get("Mappings", {}), "Mappings")
         self.resources = {
             name: entry
-            for name, resource in _mapping(template["Resources"], "Resources").items()
-            if "Condition" not in (entry := _mapping(resource, name)) or self._condition(entry["Condition"])
+            for name, resource in as_mapping(template["Resources"], "Resources").items()
+            if "Condition" not in (entry := as_mapping(resource, name)) or self._condition(entry["Condition"])
         }
 
     def of_type(self, type: str) -> list[tuple[str, dict[str, Json]]]:
         """Logical id and resolved properties of every resource of this type."""
         return [
-            (name, _mapping(self.resolve(resource.get("Properties", {})), name))
+            (name, as_mapping(self.resolve(resource.get("Properties", {})), name))
             for name, resource in self.resources.items()
             if resource["Type"] == type
         ]
@@ -457,7 +467,7 @@ class _Resolver:
         if resource["Type"] == "AWS::KMS::Key":
             return str(uuid.uuid5(uuid.NAMESPACE_OID, logical_id))
         key = _NAME_PROPERTIES.get(str(resource["Type"]))
-        name = self.resolve(_mapping(resource.get("Properties", {}), logical_id).get(key)) if key else None
+        name = self.resolve(as_mapping(resource.get("Properties", {}), logical_id).get(key)) if key else None
         return name if isinstance(name, str) else logical_id
 
     def arn(self, logical_id: str) -> str:
@@ -490,12 +500,12 @@ class _Resolver:
             case "Fn::Sub", [str(text), dict(variables)]:
                 return self._sub(text, variables)
             case "Fn::Join", [str(separator), items]:
-                return separator.join(_texts(self.resolve(items)))
+                return separator.join(as_texts(self.resolve(items)))
             case "Fn::If", [condition, yes, no]:
                 return self.resolve(yes if self._condition(condition) else no)
             case "Fn::FindInMap", [*keys]:
                 found: Json = self._mappings
-                for key in _texts(self.resolve(keys)):
+                for key in as_texts(self.resolve(keys)):
                     if not isinstance(found, dict) or key not in found:
                         raise TemplateError(f"Fn::FindInMap finds nothing at {keys}")
                     found = found[key]
@@ -505,7 +515,7 @@ class _Resolver:
                     raise TemplateError(f"the template has no condition {name}")
                 return self._condition(self._conditions[name])
             case "Fn::Equals", [left, right]:
-                return _text(self.resolve(left)) == _text(self.resolve(right))
+                return as_text(self.resolve(left)) == as_text(self.resolve(right))
             case "Fn::Not", [condition]:
                 return not self._condition(condition)
             case "Fn::And", [*conditions]:
@@ -539,15 +549,15 @@ class _Resolver:
             if name.startswith("!"):
                 return f"${{{name[1:]}}}"
             if name in variables:
-                return _text(self.resolve(variables[name]))
+                return as_text(self.resolve(variables[name]))
             resource, _, attribute = name.partition(".")
-            return _text(self._get_att(resource, attribute) if attribute else self._ref(name))
+            return as_text(self._get_att(resource, attribute) if attribute else self._ref(name))
 
         return re.sub(r"\$\{([^}]*)\}", value, text)
 
 
 def _folder(name: str, properties: Mapping[str, Json], folders: Mapping[str, Path], key: str) -> Path:
-    code = _mapping(properties.get(key, {}), name)
+    code = as_mapping(properties.get(key, {}), name)
     folder = folders.get(str(code.get("S3Key")))
     if folder is None:
         raise TemplateError(f"the code of {name} is not in a folder of this machine")
@@ -563,85 +573,109 @@ def _layer_dir(folder: Path) -> Path:
 def _function(
     resolver: _Resolver, name: str, properties: Mapping[str, Json], code_dir: Path, layer_dirs: tuple[Path, ...]
 ) -> Function:
-    variables = _mapping(_mapping(properties.get("Environment", {}), name).get("Variables", {}), name)
-    logging = _mapping(properties.get("LoggingConfig", {}), name)
+    variables = as_mapping(as_mapping(properties.get("Environment", {}), name).get("Variables", {}), name)
+    logging = as_mapping(properties.get("LoggingConfig", {}), name)
     physical_name = resolver.name(name)
     return Function(
         name=name,
         physical_name=physical_name,
         arn=resolver.arn(name),
-        handler=_text(properties.get("Handler", "")),
+        handler=as_text(properties.get("Handler", "")),
         code_dir=code_dir.resolve(),
         layer_dirs=tuple(folder.resolve() for folder in layer_dirs),
-        variables={key: _text(value) for key, value in variables.items()},
-        timeout=int(_text(properties.get("Timeout", 3))),
-        memory=int(_text(properties.get("MemorySize", 128))),
-        runtime=_text(properties["Runtime"]),
-        architecture=_texts(properties.get("Architectures", ["x86_64"]))[0],
-        log_group=_text(logging.get("LogGroup", f"/aws/lambda/{physical_name}")),
+        variables={key: as_text(value) for key, value in variables.items()},
+        timeout=int(as_text(properties.get("Timeout", 3))),
+        memory=int(as_text(properties.get("MemorySize", 128))),
+        runtime=as_text(properties["Runtime"]),
+        architecture=as_texts(properties.get("Architectures", ["x86_64"]))[0],
+        log_group=as_text(logging.get("LogGroup", f"/aws/lambda/{physical_name}")),
     )
 
 
 def _apis(resolver: _Resolver, functions: list[Function], not_emulated: list[str]) -> list[Api]:
     apis = []
     for name, properties in resolver.of_type("AWS::ApiGateway::RestApi"):
-        body = _mapping(properties.get("Body", {}), name)
+        body = as_mapping(properties.get("Body", {}), name)
         stage = _stage(resolver, "AWS::ApiGateway::Stage", "RestApiId", name, not_emulated)
-        binary = frozenset(_texts(body.get("x-amazon-apigateway-binary-media-types", [])))
-        routes = _routes(body, name, functions, not_emulated, timeout_ms=29_000)
-        apis.append(Api("rest", name, stage or "", routes, binary))
+        binary = frozenset(as_texts(body.get("x-amazon-apigateway-binary-media-types", [])))
+        routes = _routes(body, "rest", name, functions, not_emulated, timeout_ms=29_000)
+        apis.append(Api("rest", name, stage or "", routes, binary, _gateway_responses(resolver, name, body)))
     for name, properties in resolver.of_type("AWS::ApiGatewayV2::Api"):
-        body = _mapping(properties.get("Body", {}), name)
+        body = as_mapping(properties.get("Body", {}), name)
         if "x-amazon-apigateway-cors" in body or "CorsConfiguration" in properties:
             not_emulated.append(f"the CORS configuration of {name}")
         stage = _stage(resolver, "AWS::ApiGatewayV2::Stage", "ApiId", name, not_emulated)
-        routes = _routes(body, name, functions, not_emulated, timeout_ms=30_000)
+        routes = _routes(body, "http", name, functions, not_emulated, timeout_ms=30_000)
         apis.append(Api("http", name, stage or DEFAULT, routes))
     for name, properties in resolver.of_type("AWS::Lambda::Url"):
-        target = _text(properties.get("TargetFunctionArn", ""))
+        target = as_text(properties.get("TargetFunctionArn", ""))
         function = next((each for each in functions if target in (each.arn, each.physical_name)), None)
         if function is None:
             not_emulated.append(f"{name} (the URL of no Python function)")
             continue
-        if properties.get("AuthType") != "NONE":
+        authorizer = None if properties.get("AuthType") == "NONE" else Nobody.IAM
+        if authorizer:
             not_emulated.append(f"the authorization of {name}")
         if "Cors" in properties:
             not_emulated.append(f"the CORS configuration of {name}")
         streams = properties.get("InvokeMode") == "RESPONSE_STREAM"
-        apis.append(Api("url", name, DEFAULT, (Route(DEFAULT, _ANY_METHOD, function, math.inf, "2.0", streams),)))
+        route = Route(DEFAULT, _ANY_METHOD, function, math.inf, "2.0", streams, authorizer)
+        apis.append(Api("url", name, DEFAULT, (route,)))
     return apis
+
+
+def _gateway_responses(resolver: _Resolver, api: str, body: Mapping[str, Json]) -> dict[str, GatewayResponse]:
+    """Those of the OpenAPI document, and those that are resources of their own."""
+    key = "x-amazon-apigateway-gateway-responses"
+    responses = gateway_responses_of(as_mapping(body.get(key, {}), key))
+    for _, properties in resolver.of_type("AWS::ApiGateway::GatewayResponse"):
+        if properties.get("RestApiId") == api:
+            fields = {f"{name[:1].lower()}{name[1:]}": value for name, value in properties.items()}
+            responses[as_text(properties["ResponseType"])] = gateway_response(fields)
+    return responses
 
 
 def _stage(resolver: _Resolver, type: str, key: str, api: str, not_emulated: list[str]) -> str | None:
     """Name of an API's first stage, the one that is served; None when it has none."""
-    names = [_text(stage["StageName"]) for _, stage in resolver.of_type(type) if stage.get(key) == api]
+    names = [as_text(stage["StageName"]) for _, stage in resolver.of_type(type) if stage.get(key) == api]
     # "Stage" is a second one that SAM itself adds to a REST API without an OpenApiVersion.
     not_emulated += [f"stage {name} of {api}" for name in names[1:] if name != "Stage"]
     return names[0] if names else None
 
 
 def _routes(
-    body: Mapping[str, Json], name: str, functions: list[Function], not_emulated: list[str], *, timeout_ms: int
+    body: Mapping[str, Json],
+    kind: Literal["rest", "http"],
+    name: str,
+    functions: list[Function],
+    not_emulated: list[str],
+    *,
+    timeout_ms: int,
 ) -> tuple[Route, ...]:
     """Reads https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-swagger-extensions.html"""
     routes: list[Route] = []
-    for path, item in _mapping(body.get("paths", {}), name).items():
-        for method, operation in _mapping(item, path).items():
+    authorizers = authorizers_of(body, kind, {function.arn: function.name for function in functions})
+    for path, item in as_mapping(body.get("paths", {}), name).items():
+        for method, operation in as_mapping(item, path).items():
             if not isinstance(operation, dict) or "x-amazon-apigateway-integration" not in operation:
                 continue
-            if operation.get("security"):
-                not_emulated.append(f"the authorizer of {path}")
-            integration = _mapping(operation["x-amazon-apigateway-integration"], path)
-            uri = _text(integration.get("uri", ""))
+            integration = as_mapping(operation["x-amazon-apigateway-integration"], path)
+            uri = as_text(integration.get("uri", ""))
             function = next((function for function in functions if f"/{function.arn}/" in uri), None)
             if integration.get("type") != "aws_proxy" or function is None:
                 not_emulated.append(f"{path} (an integration that is no Python function's)")
                 continue
             methods = _ANY_METHOD if method == "x-amazon-apigateway-any-method" else (method.upper(),)
-            timeout = float(_text(integration.get("timeoutInMillis", timeout_ms))) / 1000
-            payload = _text(integration.get("payloadFormatVersion", "1.0"))
+            timeout = float(as_text(integration.get("timeoutInMillis", timeout_ms))) / 1000
+            payload = as_text(integration.get("payloadFormatVersion", "1.0"))
             streams = integration.get("responseTransferMode") == "STREAM"
-            routes.append(Route(path, methods, function, timeout, payload, streams))
+            routes.append(
+                Route(path, methods, function, timeout, payload, streams, *authorization_of(operation, authorizers))
+            )
+    refusing = {route.authorizer for route in routes if isinstance(route.authorizer, Nobody)}
+    not_emulated += [f"{each.value} of {name} (such routes refuse everybody)" for each in Nobody if each in refusing]
+    if body.get("security"):
+        not_emulated.append(f"security for all of {name} (nor does API Gateway know it: it is a route's)")
     return tuple(routes)
 
 
@@ -658,9 +692,9 @@ def _tables(resolver: _Resolver, not_emulated: list[str]) -> tuple[Table, ...]:
         for kind in indexes:
             entries = properties.get(kind, [])
             if isinstance(entries, list) and entries:
-                definition[kind] = [_picked(_mapping(entry, f"{name}.{kind}"), of_index) for entry in entries]
-        ttl = _mapping(properties.get("TimeToLiveSpecification", {}), name)
-        attribute = _text(ttl["AttributeName"]) if _text(ttl.get("Enabled", False)) == "true" else None
+                definition[kind] = [_picked(as_mapping(entry, f"{name}.{kind}"), of_index) for entry in entries]
+        ttl = as_mapping(properties.get("TimeToLiveSpecification", {}), name)
+        attribute = as_text(ttl["AttributeName"]) if as_text(ttl.get("Enabled", False)) == "true" else None
         tables.append(Table(name, resolver.name(name), definition, attribute))
     return tuple(tables)
 
@@ -669,8 +703,8 @@ def _picked(properties: Mapping[str, Json], names: tuple[str, ...]) -> dict[str,
     """Properties that CloudFormation and DynamoDB call the same; a parameter's number is no text to DynamoDB."""
     picked = {name: properties[name] for name in names if name in properties}
     if "ProvisionedThroughput" in picked:
-        units = _mapping(picked["ProvisionedThroughput"], "ProvisionedThroughput")
-        picked["ProvisionedThroughput"] = {name: int(_text(value)) for name, value in units.items()}
+        units = as_mapping(picked["ProvisionedThroughput"], "ProvisionedThroughput")
+        picked["ProvisionedThroughput"] = {name: int(as_text(value)) for name, value in units.items()}
     return picked
 
 
@@ -689,30 +723,9 @@ def _aliases(resolver: _Resolver, keys: tuple[Key, ...], not_emulated: list[str]
     """Reads https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-kms-alias.html"""
     aliases = []
     for name, properties in resolver.of_type("AWS::KMS::Alias"):
-        alias = Alias(_text(properties["AliasName"]), _text(properties["TargetKeyId"]).rpartition("/")[2])
+        alias = Alias(as_text(properties["AliasName"]), as_text(properties["TargetKeyId"]).rpartition("/")[2])
         if any(key.id == alias.key_id for key in keys):
             aliases.append(alias)
         else:
             not_emulated.append(f"{name} (an alias of a key that is not in the template)")
     return tuple(aliases)
-
-
-def _mapping(value: Json, what: str) -> dict[str, Json]:
-    if not isinstance(value, dict):
-        raise TemplateError(f"{what} in the template must be a mapping, not {value!r}")
-    return value
-
-
-def _text(value: Json) -> str:
-    """A scalar as CloudFormation writes it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str | int | float):
-        return str(value)
-    raise TemplateError(f"{value!r} in the template must be a single value")
-
-
-def _texts(value: Json) -> list[str]:
-    if not isinstance(value, list):
-        raise TemplateError(f"{value!r} in the template must be a list")
-    return [_text(item) for item in value]
