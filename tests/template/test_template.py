@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from sealane.local.errors import TemplateError
+from sealane.local.security import LambdaAuthorizer, Nobody
 from sealane.local.template import Template, _read, _take_local_code, _translate, load_template
 
 ROOT = Path(__file__).parents[2]
@@ -27,13 +28,14 @@ def template() -> Template:
     return load_template(ROOT / "template.yaml")
 
 
-def test_one_path_serves_every_method_with_the_stateless_function(template: Template) -> None:
-    [route] = template.api.routes
-    assert route.path == "/mcp"
-    assert set(route.methods) == {"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
-    assert route.function.name == "StatelessFunction"
-    assert route.function.handler == "app.handler"
-    assert route.function.code_dir == ROOT / "functions" / "stateless"
+def test_every_method_of_the_endpoint_is_the_stateless_functions(template: Template) -> None:
+    methods = {"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
+    routes = {route.path: set(route.methods) for route in template.api.routes if len(route.methods) > 1}
+    assert routes == {"/mcp": methods, "/.well-known/{document+}": methods}
+    for route in template.api.routes:
+        assert route.function.name == "StatelessFunction"
+        assert route.function.handler == "app.handler"
+        assert route.function.code_dir == ROOT / "functions" / "stateless"
     assert template.api.stage == "prod"
 
 
@@ -46,8 +48,8 @@ def test_the_function_is_as_designed(template: Template) -> None:
 
 def test_the_gateway_gives_up_before_the_function(template: Template) -> None:
     """A client that waited for too long is told so (504); a function that ends first would be a 502 to it."""
-    [route] = template.api.routes
-    assert route.timeout == 29 < route.function.timeout
+    for route in template.api.routes:
+        assert route.timeout == 29 < route.function.timeout
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +100,94 @@ def test_the_function_knows_its_stack_table_and_key(template: Template) -> None:
     assert function.variables["SEALANE_STACK"] == "local"
     assert function.variables["SEALANE_TABLE"] == template.tables[0].physical_name
     assert function.variables["SEALANE_KEY"].endswith(f"key/{template.keys[0].id}")
+
+
+AUTH_MODES: dict[str, dict[str, str]] = {
+    "none": {},
+    "jwt": {"AuthIssuer": "https://issuer.example", "AuthAudience": "https://mcp.example.com/mcp"},
+    "cognito": {"AuthUserPool": "us-east-1_Pool", "AuthAudience": "app-client"},
+    "iam": {},
+}
+
+
+def with_auth(mode: str, **parameters: str) -> Template:
+    """The template with this `AuthMode`."""
+    return load_template(ROOT / "template.yaml", {"AuthMode": mode, **AUTH_MODES[mode], **parameters})
+
+
+@pytest.mark.parametrize("mode", AUTH_MODES)
+def test_every_route_has_the_authorizer_of_the_mode(mode: str) -> None:
+    template = with_auth(mode)
+    routes = {(route.path, route.any_method): route.authorizer for route in template.api.routes}
+    endpoint = routes.pop(("/mcp", True))
+    # A preflight has no token, and how to get one is read without one.
+    assert routes == {("/mcp", False): None, ("/.well-known/{document+}", True): None}
+    [preflight] = [route for route in template.api.routes if route.path == "/mcp" and not route.any_method]
+    assert preflight.methods == ("OPTIONS",)
+    match mode:
+        case "none":
+            assert endpoint is None
+        case "iam":
+            assert endpoint is Nobody.IAM
+        case _:
+            assert isinstance(endpoint, LambdaAuthorizer)
+            assert (endpoint.function, endpoint.ttl, endpoint.required) == ("AuthorizerFunction", 300, True)
+            assert endpoint.sources == ("method.request.header.Authorization",)
+    names = [function.name for function in template.functions]
+    assert names == ["StatelessFunction", "AuthorizerFunction"][: 2 if mode in ("jwt", "cognito") else 1]
+
+
+@pytest.mark.parametrize(
+    ("mode", "issuer"),
+    [
+        ("none", ""),
+        ("jwt", "https://issuer.example"),
+        ("cognito", "https://cognito-idp.us-east-1.amazonaws.com/us-east-1_Pool"),
+        ("iam", ""),
+    ],
+)
+def test_the_functions_know_who_verifies_callers(mode: str, issuer: str) -> None:
+    for function in with_auth(mode, AuthScopes="a b", PublicUrl="https://mcp.example.com").functions:
+        assert {name: value for name, value in function.variables.items() if "AUTH" in name or "URL" in name} == {
+            "SEALANE_AUTH_MODE": mode,
+            "SEALANE_AUTH_ISSUER": issuer,
+            "SEALANE_AUTH_AUDIENCE": AUTH_MODES[mode].get("AuthAudience", ""),
+            "SEALANE_AUTH_SCOPES": "a b",
+            "SEALANE_PUBLIC_URL": "https://mcp.example.com",
+        }
+
+
+@pytest.mark.parametrize("mode", AUTH_MODES)
+def test_the_gateways_own_refusals_are_for_mcp_clients_and_browsers(mode: str) -> None:
+    responses = with_auth(mode, AuthScopes="a", PublicUrl="https://mcp.example.com").api.gateway_responses
+    assert set(responses) == {
+        "UNAUTHORIZED",
+        "ACCESS_DENIED",
+        "MISSING_AUTHENTICATION_TOKEN",
+        "DEFAULT_4XX",
+        "DEFAULT_5XX",
+    }
+    for response in responses.values():
+        assert response.headers["Access-Control-Allow-Origin"] == "'*'"
+        assert response.headers["Access-Control-Expose-Headers"] == "'WWW-Authenticate'"
+        assert '"jsonrpc":"2.0"' in response.templates["application/json"]
+    assert responses["MISSING_AUTHENTICATION_TOKEN"].status == (401 if mode == "iam" else 404)
+    if mode not in ("jwt", "cognito"):
+        assert "WWW-Authenticate" not in responses["ACCESS_DENIED"].headers
+        return
+    metadata = 'resource_metadata="https://mcp.example.com/.well-known/oauth-protected-resource/mcp"'
+    assert responses["UNAUTHORIZED"].headers["WWW-Authenticate"] == f"'Bearer {metadata}, scope=\"a\"'"
+    denied = responses["ACCESS_DENIED"].headers["WWW-Authenticate"]
+    assert denied == f'\'Bearer error="insufficient_scope", {metadata}, scope="a"\''
+    assert responses["MISSING_AUTHENTICATION_TOKEN"].status == (401 if mode == "iam" else 404)
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"AuthMode": "oauth"}, {"PublicUrl": "https://mcp.example.com/"}, {"PublicUrl": "mcp.example.com"}]
+)
+def test_parameters_are_checked(parameters: dict[str, str]) -> None:
+    with pytest.raises(TemplateError):
+        load_template(ROOT / "template.yaml", parameters)
 
 
 def test_parameters_reach_the_function() -> None:

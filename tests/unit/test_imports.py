@@ -18,12 +18,16 @@ def modules_after(statement: str) -> set[str]:
         "sealane",
         "sealane.errors",
         "sealane.gateway.buffered",
+        "sealane.gateway.authorizer",
+        "sealane.gateway.identity",
         "sealane.policy.auth_context",
+        "sealane.policy.bearer",
         "sealane.policy.body",
         "sealane.policy.cors",
         "sealane.policy.hosts",
         "sealane.policy.origins",
         "sealane.policy.principal",
+        "sealane.policy.protected_resource",
         "sealane.state.handles",
         "sealane.state.keyring",
         "sealane.state.once",
@@ -36,6 +40,12 @@ def test_what_both_sdk_generations_use_imports_neither(module: str) -> None:
 def test_what_keeps_no_data_pays_for_none() -> None:
     loaded = modules_after("from sealane import *\nimport sealane.handler, sealane.catalog")
     assert not {name for name in loaded if name.startswith(("boto", "aws_lambda_powertools", "urllib3"))}
+
+
+def test_what_verifies_no_tokens_pays_for_none() -> None:
+    loaded = modules_after("from sealane import McpHandler, create_mcp_handler, Catalog")
+    assert "sealane.policy.bearer" not in loaded
+    assert "jwt" not in loaded
 
 
 def test_the_handler_imports_nothing_of_the_local_gateway() -> None:

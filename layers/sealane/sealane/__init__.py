@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sealane.authentication import GatewayAuth
     from sealane.catalog import Catalog
     from sealane.era import is_legacy_request
     from sealane.errors import RequestRejected
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from sealane.handler import McpHandler, create_mcp_handler
     from sealane.options import HandlerOptions
     from sealane.policy.auth_context import get_auth_context
+    from sealane.policy.bearer import BearerAuth
     from sealane.policy.cors import Cors
     from sealane.policy.principal import Principal, current_principal
     from sealane.state.errors import (
@@ -31,9 +33,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANYONE",
+    "BearerAuth",
     "Catalog",
     "Cors",
     "Entry",
+    "GatewayAuth",
     "Handle",
     "HandleNotFound",
     "HandleStore",
@@ -63,9 +67,11 @@ __all__ = [
 # Imported on first use: the gateway, the policy, the state and the local tools must come without either SDK.
 _MODULES = {
     "ANYONE": "sealane.state.handles",
+    "BearerAuth": "sealane.policy.bearer",
     "Catalog": "sealane.catalog",
     "Cors": "sealane.policy.cors",
     "Entry": "sealane.state.handles",
+    "GatewayAuth": "sealane.authentication",
     "Handle": "sealane.state.handles",
     "HandleNotFound": "sealane.state.errors",
     "HandleStore": "sealane.state.handles",

@@ -1,8 +1,10 @@
 """Tools, prompts and resources described once, served by every fresh server."""
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+import weakref
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Final, TypeVar
 
+from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.mcpserver import MCPServer, ResourceSecurity
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.resources import DEFAULT_RESOURCE_SECURITY, Resource, ResourceTemplate
@@ -15,9 +17,10 @@ from mcp_types import (
     ResourceTemplateReference,
 )
 
-__all__ = ["Catalog", "Described"]
+__all__ = ["Catalog", "Described", "missing_scopes"]
 
 T = TypeVar("T", bound="Described")
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 CompletionT = TypeVar(
     "CompletionT",
     bound=Callable[
@@ -29,12 +32,31 @@ CompletionT = TypeVar(
 Described = Tool | Resource | ResourceTemplate | Prompt
 """What a catalog holds: each has a `name`; all but prompts have `meta`."""
 
+_withheld: Final[weakref.WeakKeyDictionary[MCPServer[Any], Mapping[str, tuple[str, ...]]]] = weakref.WeakKeyDictionary()
+"""By server: the tools that its caller may not use, with the scopes that they need."""
+
+
+def missing_scopes(server: object, message: object) -> tuple[str, ...]:
+    """The scopes of the tool that a request is for, if the caller of this fresh server lacks any of them.
+
+    Args:
+        server: what the factory made.
+        message: the decoded body of the request.
+    """
+    withheld = _withheld.get(server) if isinstance(server, MCPServer) else None
+    if not withheld or not isinstance(message, Mapping) or message.get("method") != "tools/call":
+        return ()
+    params = message.get("params")
+    name = params.get("name") if isinstance(params, Mapping) else None
+    return withheld.get(name, ()) if isinstance(name, str) else ()
+
 
 class Catalog:
     """What a server offers, described at import and served by each request's fresh server.
 
     `tool`, `resource`, `prompt` and `completion` are the decorators of the SDK's `MCPServer`, with its arguments
-    and checks. Describing one tool costs milliseconds; serving described tools costs next to nothing.
+    and checks; `tool` also takes the scopes that a caller needs. Describing one tool costs milliseconds; serving
+    described tools costs next to nothing.
 
         catalog = Catalog()
 
@@ -55,12 +77,38 @@ class Catalog:
     ) -> None:
         described = MCPServer("catalog", tools=tools, resource_security=resource_security, subscriptions=False)
         self._described = described
-        self.tool = described.tool
+        self._scopes: dict[str, tuple[str, ...]] = {}
         self.add_tool = described.add_tool
         self.resource = described.resource
         self.add_resource = described.add_resource
         self.prompt = described.prompt
         self.add_prompt = described.add_prompt
+
+    def tool(
+        self, name: str | None = None, *, scopes: Collection[str] = (), **options: Any
+    ) -> Callable[[FunctionT], FunctionT]:
+        """Decorator of a function that is a tool, as `MCPServer.tool`.
+
+        Args:
+            name: the tool's name; by default the function's.
+            scopes: what a caller must have been granted. The tool is not listed for others, and their calls are
+                refused with 403, naming the scopes, for clients to ask for more (RFC 6750 section 3.1).
+            options: further arguments of `MCPServer.tool`.
+
+        Raises:
+            TypeError: used without parentheses, or scopes are one text.
+        """
+        if isinstance(scopes, str):
+            raise TypeError(f"scopes is a collection of scopes: write [{scopes!r}]")
+        describe = self._described.tool(name, **options)
+
+        def decorate(function: FunctionT) -> FunctionT:
+            describe(function)
+            if scopes:
+                self._scopes[name or function.__name__] = tuple(scopes)
+            return function
+
+        return decorate
 
     def completion(self) -> Callable[[CompletionT], CompletionT]:
         """Decorator of the function that completes arguments, as `MCPServer.completion`."""
@@ -84,12 +132,17 @@ class Catalog:
 
         # MCPServer takes described tools and resources, but templates and the completion handler only as functions.
         described = self._described
+        caller = get_access_token()
+        granted = caller.scopes if caller is not None else ()
+        withheld = {tool: needed for tool, needed in self._scopes.items() if not set(needed) <= set(granted)}
+        tools = [tool for tool in described._tool_manager.list_tools() if tool.name not in withheld]
         server: MCPServer[Any] = MCPServer(
             name,
-            tools=kept(described._tool_manager.list_tools()),
+            tools=kept(tools),
             resources=kept(described._resource_manager.list_resources()),
             **options,
         )
+        _withheld[server] = withheld
         for template in kept(described._resource_manager.list_templates()):
             server._resource_manager._templates[template.uri_template] = template
         for prompt in kept(described._prompt_manager.list_prompts()):

@@ -11,13 +11,15 @@ import anyio
 from mangum.types import LambdaContext
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken, principal_components
+from mcp.server.auth.provider import AccessToken
 from starlette.authentication import AuthCredentials
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sealane import compatibility, stateless
+from sealane.authentication import Authentication, GatewayAuth, principal_of
+from sealane.catalog import missing_scopes
 from sealane.era import Era, decode, era_of
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestId, RequestRejected, error_response
 from sealane.factory import RequestContext, ServerFactory, ServerMaker, low_level_server
@@ -29,7 +31,8 @@ from sealane.policy.body import read_body
 from sealane.policy.cors import cors_middleware
 from sealane.policy.hosts import check_host
 from sealane.policy.origins import check_origin, origin_hostnames
-from sealane.policy.principal import Principal, principal_context
+from sealane.policy.principal import principal_context
+from sealane.policy.protected_resource import BearerError
 from sealane.request_state import SealedState
 from sealane.response_mode import ResponseShaper
 from sealane.state.keyring import Keyring
@@ -79,8 +82,8 @@ class McpHandler:
         self._sealed_state = SealedState(options.keyring or Keyring.configured())
         if not self._sealed_state.is_shared:
             self._check_what_would_be_served()
-        serve = AuthContextMiddleware(self._serve)
-        self.app = serve if options.cors is False else cors_middleware(serve, options.cors)
+        self._authentication = Authentication(options.auth or GatewayAuth.configured(), options.public_url, self._route)
+        self.app = self._serve if options.cors is False else cors_middleware(self._serve, options.cors)
 
     def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         """Answer one Lambda event of API Gateway (REST or HTTP API), a function URL or an ALB. Never raises."""
@@ -123,6 +126,9 @@ class McpHandler:
         if auth_info is not None:
             scope["user"] = AuthenticatedUser(auth_info)
             scope["auth"] = AuthCredentials(auth_info.scopes)
+        if parsed_body is not None:
+            # Whoever has decoded the body has undone its content coding too.
+            scope["headers"] = [header for header in scope["headers"] if header[0] != b"content-encoding"]
         body = request.stream() if parsed_body is None else _once(json.dumps(parsed_body).encode())
         return await _collect(self.app, scope, _receive(body, request.receive))
 
@@ -163,10 +169,17 @@ class McpHandler:
         """
         options = self._options
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        document = None
         if path.rstrip("/") != self._route:
-            raise RequestRejected(404, INVALID_REQUEST, "Not found", reason=f"no route {path!r}")
+            document = self._authentication.metadata(request, path)
+            if document is None:
+                raise RequestRejected(404, INVALID_REQUEST, "Not found", reason=f"no route {path!r}")
         check_host(request, options.allowed_hostnames)
         check_origin(request, options.allowed_origin_hostnames, self._cors_hostnames)
+        if document is not None:
+            await document(request.scope, request.receive, answer.send)
+            return
+        request = Request(await self._authentication.authenticate(request), request.receive)
         compatibility.check_method(request)
         stateless.check_media_types(request, options.response_mode == "json")
         body = await read_body(request, options.max_request_body_size)
@@ -174,14 +187,25 @@ class McpHandler:
         answer.request_id = _request_id(message)
         era = era_of(request.method, request.headers, message)
         if era == "modern":
+            if isinstance(message, dict) and message.get("method") == "subscriptions/listen":
+                # Answered by an event stream in every mode; the SDK's own 406 says nothing.
+                stateless.check_media_types(request, json_response=False)
             stateless.check_routable(request, message)
         elif compatibility.is_only_acknowledged(request, message, options.legacy):
             await Response(status_code=202)(request.scope, request.receive, answer.send)
             return
-        await self._answer(era, request, body, answer.send)
 
-    async def _answer(self, era: Era, request: Request, body: bytes, send: Send) -> None:
-        """Let a fresh server answer `request`."""
+        async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._answer(era, Request(scope, receive), body, message, send)
+
+        await AuthContextMiddleware(answered)(request.scope, request.receive, answer.send)
+
+    async def _answer(self, era: Era, request: Request, body: bytes, message: object, send: Send) -> None:
+        """Let a fresh server answer `request`.
+
+        Raises:
+            RequestRejected: the caller lacks scopes that the tool needs.
+        """
         options = self._options
         scope = request.scope
         user = scope.get("user")
@@ -196,9 +220,12 @@ class McpHandler:
         properties = options.auth_context
         if properties is None and auth_info is not None:
             properties = auth_info.claims
-        principal = Principal(*principal_components(auth_info)) if auth_info is not None else None
-        with auth_context(properties), principal_context(principal):
+        with auth_context(properties), principal_context(principal_of(auth_info)):
             product = await self._maker.make(context)
+            if missing := missing_scopes(product, message):
+                error: BearerError | None = "insufficient_scope" if auth_info is not None else None
+                reason = f"the tool needs {' '.join(missing)}"
+                raise self._authentication.refusal(scope, error=error, scopes=missing, reason=reason)
             server = low_level_server(product)
             self._subscriptions.fit(product, server)
             self._sealed_state.fit(server)

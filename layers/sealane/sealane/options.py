@@ -3,13 +3,17 @@
 import difflib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from mcp.server.subscriptions import SubscriptionBus
 
+from sealane.authentication import GatewayAuth
 from sealane.policy.cors import Cors
 from sealane.policy.hosts import hostname_of
 from sealane.state.keyring import Keyring
+
+if TYPE_CHECKING:
+    from sealane.policy.bearer import BearerAuth
 
 __all__ = ["HandlerOptions", "Legacy", "ResponseMode", "handler_options"]
 
@@ -47,6 +51,12 @@ class HandlerOptions:
         allowed_origin_hostnames: host names of served origins; a present `Origin` must be http(s), well formed and
             listed. Default: localhost names, the endpoint's own AWS name and concrete `cors` origins. `"*"` switches
             the check off, for trusted middleware in front.
+        auth: who verifies callers, so that a request without a verified caller is refused: `BearerAuth(…)` for tokens
+            that this function verifies itself, `GatewayAuth(…)` for an authorizer of API Gateway. Default: what the
+            template's `AuthMode` says; without it the server is open, and knows callers where the gateway does.
+        public_url: URL of the deployment without the route, such as `https://mcp.example.com`, that challenges and the
+            resource metadata are made from. Default: the variable `SEALANE_PUBLIC_URL`, or else the name that AWS gave
+            the API, as the event proves it; never the client's `Host`.
         auth_context: application properties for `get_auth_context()`. Default: the verified caller's claims.
         legacy: `"stateless"` serves old clients one request at a time, without a session; `"reject"` is strict.
         response_mode: `"auto"` answers JSON, or an event stream when the tool sends something before its result;
@@ -65,6 +75,8 @@ class HandlerOptions:
     cors: Cors | Literal[False] = field(default_factory=Cors)
     allowed_hostnames: Collection[str] | None = None
     allowed_origin_hostnames: Collection[str] | Literal["*"] | None = None
+    auth: "BearerAuth | GatewayAuth | None" = None
+    public_url: str | None = None
     auth_context: Mapping[str, Any] | None = None
     legacy: Legacy = "stateless"
     response_mode: ResponseMode = "auto"
@@ -86,6 +98,10 @@ class HandlerOptions:
         for name, smallest in (("keep_alive", 0), ("max_subscriptions", 1), ("max_request_body_size", 1)):
             if not getattr(self, name) >= smallest:
                 raise ValueError(f"{name} is at least {smallest}: got {getattr(self, name)!r}")
+        if self.auth is not None and not (isinstance(self.auth, GatewayAuth) or hasattr(self.auth, "verify")):
+            raise TypeError(f"auth is a BearerAuth(…) or a GatewayAuth(…): got {self.auth!r}")
+        if self.public_url is not None and not self.public_url.startswith(("https://", "http://")):
+            raise ValueError(f"public_url is a whole URL, without the route: got {self.public_url!r}")
         if self.keyring is not None and not isinstance(self.keyring, Keyring):
             raise TypeError(f"keyring is a Keyring: got {self.keyring!r}")
         if self.on_error is not None and not callable(self.on_error):

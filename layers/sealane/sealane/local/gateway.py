@@ -117,6 +117,11 @@ class LocalGateway:
         return {api.name: self._origin(port) + api.base_path for api, port in apis}
 
     @property
+    def is_open(self) -> bool:
+        """Whether the template says that anyone may call (`AuthMode`)."""
+        return any(each.variables.get("SEALANE_AUTH_MODE") == "none" for each in self._template.functions)
+
+    @property
     def lambda_url(self) -> str:
         """Endpoint URL of Lambda's Invoke API, for boto3's client `lambda`; functions have it in their environment."""
         return self._lambda_url

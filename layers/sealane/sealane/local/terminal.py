@@ -47,6 +47,8 @@ class Terminal:
             self._print(Text(f"DynamoDB and KMS at {gateway.aws.endpoint_url}, with dummy credentials"))
         if region := gateway.aws.variables.get("AWS_REGION"):
             self._print(Text(f"Functions use the real AWS in {region}, with your credentials", "yellow"))
+        if gateway.is_open:
+            self._print(Text("Anyone who knows the URL can call this server: AuthMode is none", "yellow"))
         for name, url in list(gateway.urls.items())[1:]:
             self._print(Text(f"Serving {url} ({name})"))
         self._print(Text.assemble("Serving ", (gateway.url, "bold"), " (Ctrl-C stops)"))
