@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -173,7 +174,9 @@ class Answer:
         if not self.headers["content-type"].startswith("text/event-stream"):
             return [self.json]
         return [
-            json.loads(line[5:]) for line in self.body.splitlines() if line.startswith("data:") and line[5:].strip()
+            json.loads(line[5:])
+            for line in re.split(r"[\r\n]+", self.body)
+            if line.startswith("data:") and line[5:].strip()
         ]
 
 

@@ -68,6 +68,7 @@ def without_meta(request: tuple[dict[str, str], Any], *keys: str) -> tuple[dict[
 
 POSTED_RESPONSE = {"jsonrpc": "2.0", "id": 1, "result": {}}
 LEGACY_HEADERS, PING = legacy("ping")
+TWICE = '{"jsonrpc": "2.0", "id": 1, "method": "ping", "method": "tools/list"}'
 STRIPPED: dict[str, list[str]] = {"mcp_protocol_version": [], "mcp_method": [], "mcp_name": []}
 
 CASES: dict[str, Case] = {
@@ -85,6 +86,11 @@ CASES: dict[str, Case] = {
     "unparsable body under a modern header": Case(modern("ping")[0], "}", legacy=True, status=400, code=PARSE_ERROR),
     "body that is not UTF-8": Case(LEGACY_HEADERS, b"\xff\xfe\xff", legacy=True, status=400, code=PARSE_ERROR),
     "body nested too deep": Case(LEGACY_HEADERS, "[" * 100_000, legacy=True, status=400, code=PARSE_ERROR),
+    "member named twice": Case(LEGACY_HEADERS, TWICE, legacy=True, status=400, code=PARSE_ERROR),
+    "member named twice under a modern header": Case(
+        modern("ping")[0], TWICE, legacy=True, status=400, code=PARSE_ERROR
+    ),
+    "byte order mark": Case(LEGACY_HEADERS, "\ufeff{}", legacy=True, status=400, code=PARSE_ERROR),
     "body of a JSON scalar": Case(LEGACY_HEADERS, "1", legacy=True, status=400, code=INVALID_REQUEST),
     "GET": Case({"Accept": "text/event-stream"}, "", legacy=True, status=405, code=INVALID_REQUEST, method="GET"),
     "GET under a modern header": Case(

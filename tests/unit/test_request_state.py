@@ -261,6 +261,22 @@ def test_a_state_is_good_in_its_own_stack_and_server_only(key_id: str, caplog: p
     assert error(ask(other_server, second(state))) == INVALID
 
 
+def test_k2_a_data_key_of_another_encryption_context_opens_no_state(
+    key_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = state_of(ask(environment(key_id), request()))
+    [item] = moto_aws.items()
+    foreign = Keyring(stack="neighbour", key_id=key_id).encryption_context("asking-server")
+    made = (
+        get_session()
+        .create_client("kms")
+        .generate_data_key_without_plaintext(KeyId=key_id, KeySpec="AES_256", EncryptionContext=foreign)
+    )
+    moto_aws.client().put_item(TableName=moto_aws.TABLE, Item={**item, "wrapped": {"B": made["CiphertextBlob"]}})
+    assert error(ask(environment(key_id), second(state))) == INVALID
+    assert reasons(caplog) == {"the wrapped key does not open under this encryption context"}
+
+
 def test_a_state_says_whom_it_is_for(key_id: str) -> None:
     """Also to a codec whose keys are shared by servers."""
     state = state_of(ask(environment(key_id), request()))

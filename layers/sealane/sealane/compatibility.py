@@ -78,7 +78,7 @@ def _is_request(message: object) -> bool:
         RequestRejected: 400 when it is none of these.
     """
     if message is UNPARSABLE:
-        raise RequestRejected(400, PARSE_ERROR, "Parse error: the body is not JSON")
+        raise RequestRejected(400, PARSE_ERROR, "Parse error: the body is not JSON in UTF-8, or names a member twice")
     try:
         return isinstance(jsonrpc_message_adapter.validate_python(message, by_name=False), JSONRPCRequest)
     except ValidationError:

@@ -16,7 +16,9 @@ __all__ = ["HttpEvent", "NotAnHttpEvent", "http_event"]
 
 # RFC 9110 section 5.1: a token. Starlette cannot look up a name with other letters.
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_PORT: Final = re.compile(r":([0-9]{1,5})$")
+# RFC 9110 section 5.5: dangerous, to be rejected. No gateway lets them through.
+_NOT_IN_A_VALUE: Final = re.compile(r"[\0\r\n]")
+_PORT: Final = re.compile(r":([0-9]{1,5})\Z")
 _FORWARDED_PORT: Final = re.compile(r"[0-9]{1,5}")
 
 
@@ -105,10 +107,18 @@ def _endpoint(context: Mapping[str, Any]) -> str | None:
 
 
 def _headers(made: dict[str, Any], event: Mapping[str, Any]) -> list[str]:
-    """Write the event's well-formed headers into `made`, under lower-case names, and return those named `Host`."""
+    """Write the event's headers into `made`, under lower-case names, and return those named `Host`.
+
+    Headers with a malformed name are left out.
+
+    Raises:
+        NotAnHttpEvent: a value has a line break or NUL in it.
+    """
     given = {name.lower(): _texts([value]) for name, value in _items(event.get("headers"))}
     given |= {name.lower(): _texts(values) for name, values in _items(event.get("multiValueHeaders"))}
     multi = {name: values for name, values in given.items() if values and _HEADER_NAME.fullmatch(name)}
+    if any(_NOT_IN_A_VALUE.search(value) for values in multi.values() for value in values):
+        raise NotAnHttpEvent("a header's value has a line break or NUL in it")
     hosts = multi.pop("host", [])
     if not _FORWARDED_PORT.fullmatch(",".join(multi.get("x-forwarded-port", []))):
         multi.pop("x-forwarded-port", None)

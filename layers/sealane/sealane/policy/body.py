@@ -14,9 +14,14 @@ async def read_body(request: Request, limit: int) -> bytes:
         limit: largest accepted size in bytes.
 
     Raises:
-        RequestRejected: 413 when the body is larger; what lies beyond the limit is not read.
+        RequestRejected: 413 when the body is larger; what lies beyond the limit is not read. 415 when it is
+            compressed: what is checked is what was sent, and its size (RFC 9110 section 15.5.16).
         starlette.requests.ClientDisconnect: the client left before it had sent the body.
     """
+    coding = request.headers.get("content-encoding", "").lower()
+    if coding not in ("", "identity"):
+        text = "Unsupported content coding: send the body as it is, without Content-Encoding"
+        raise RequestRejected(415, INVALID_REQUEST, text, headers={"Accept-Encoding": "identity"})
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > limit:
         raise _too_large(limit)

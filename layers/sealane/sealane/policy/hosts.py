@@ -16,8 +16,10 @@ ENDPOINT_KEY: Final = "sealane.endpoint"
 
 LOCALHOST_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
-# RFC 9110 section 7.2: uri-host [ ":" port ], without user information.
-_AUTHORITY: Final = re.compile(r"(?:\[(?P<ipv6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{0,5})?", re.IGNORECASE)
+# RFC 9110 section 7.2: uri-host [ ":" port ], without user information. ASCII: else the Kelvin sign is a "k".
+_AUTHORITY: Final = re.compile(
+    r"(?:\[(?P<ipv6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{0,5})?", re.IGNORECASE | re.ASCII
+)
 # API Gateway and Lambda function URL names, in every AWS partition.
 _AWS_NAME: Final = re.compile(
     r"[a-z0-9-]+\.(?:execute-api|lambda-url)\.[a-z0-9-]+\.(?:amazonaws\.com(?:\.cn)?|on\.aws)"
@@ -51,21 +53,23 @@ def check_host(request: Request, allowed: Collection[str] | None) -> None:
     """Refuse a request whose `Host` names another server.
 
     Without a list, a local endpoint accepts localhost names, an AWS-named endpoint its own name, and an
-    endpoint behind a custom domain whatever its gateway let through.
+    endpoint behind a custom domain whatever its gateway let through, if it is one name.
 
     Raises:
-        RequestRejected: 421 (RFC 9110 section 15.5.20).
+        RequestRejected: 421 (RFC 9110 section 15.5.20), also for what is not one well-formed name.
     """
+    hosts = request.headers.getlist("host")
+    name = hostname_of(hosts[0]) if len(hosts) == 1 else None
     if allowed is None:
         endpoint = endpoint_hostname(request.scope)
         if endpoint in LOCALHOST_NAMES:
             allowed = LOCALHOST_NAMES
         elif own := aws_name(endpoint):
             allowed = {own}
-        else:
+        elif name is not None or not hosts:
             return
-    hosts = request.headers.getlist("host")
-    name = hostname_of(hosts[0]) if len(hosts) == 1 else None
+        else:
+            allowed = ()
     if name not in allowed:
         raise RequestRejected(
             421,

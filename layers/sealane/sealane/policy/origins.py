@@ -12,7 +12,7 @@ from sealane.policy.hosts import LOCALHOST_NAMES, aws_name, endpoint_hostname, h
 __all__ = ["check_origin", "origin_hostname", "origin_hostnames"]
 
 # RFC 6454 section 7.1, http and https only: no path, no user information, never "null".
-_ORIGIN: Final = re.compile(r"https?://(?P<authority>[^/?#@\s]+)", re.IGNORECASE)
+_ORIGIN: Final = re.compile(r"https?://(?P<authority>[^/?#@\s]+)", re.IGNORECASE | re.ASCII)
 
 
 def origin_hostname(origin: str) -> str | None:
