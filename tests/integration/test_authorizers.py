@@ -399,6 +399,22 @@ def test_context_values_keep_their_types_in_payload_2_0(stub: Stub) -> None:
     assert (told["number"], told["yes"]) == (1, True)
 
 
+def test_without_a_context_payload_2_0_has_null(stub: Stub) -> None:
+    for path, answer in (
+        ("/simple", {"isAuthorized": True}),
+        (
+            "/policy/1?tenant=a",
+            {
+                "principalId": "ada",
+                "policyDocument": {
+                    "Statement": [{"Action": "execute-api:Invoke", "Effect": "Allow", "Resource": "*"}],
+                },
+            },
+        ),
+    ):
+        assert caller(send(stub, "Http", path, f"answer {json.dumps(answer)}")) == {"lambda": None}
+
+
 def test_a_route_without_an_authorizer_tells_nothing(stub: Stub) -> None:
     before = asked(stub)
     for api in ("Rest", "Http"):

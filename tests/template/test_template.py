@@ -333,7 +333,7 @@ def artefact(sam: Sam, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_dir
 
 
-def test_every_shared_object_is_for_arm64_and_this_python(artefact: Path) -> None:
+def test_b1_every_shared_object_is_for_arm64_and_this_python(artefact: Path) -> None:
     libraries = [path for path in artefact.rglob("*.so*") if path.is_file()]
     assert any("pydantic_core" in path.name for path in libraries)
     for path in libraries:
@@ -363,6 +363,12 @@ def test_the_function_holds_its_code_and_the_sdk(artefact: Path) -> None:
     assert not (function / "sealane").exists()
 
 
+def test_the_authorizer_holds_no_sdk(artefact: Path) -> None:
+    function = artefact / "AuthorizerFunction"
+    assert {"app.py", "jwt", "cryptography"} <= {path.name for path in function.iterdir()}
+    assert not (function / "mcp").exists()
+
+
 def test_the_built_template_points_at_the_artefact(artefact: Path) -> None:
     document = yaml.load((artefact / "template.yaml").read_text(), yaml.BaseLoader)  # noqa: S506
     assert document["Resources"]["StatelessFunction"]["Properties"]["CodeUri"] == "StatelessFunction"
@@ -389,3 +395,11 @@ def test_what_is_built_needs_nothing_else_to_serve(sam: Sam, tmp_path: Path) -> 
     assert served.returncode == 0, served.stderr
     assert json.loads(served.stdout)["statusCode"] == 200
     assert "Hello, Ada!" in served.stdout
+
+    issuer = {"SEALANE_AUTH_ISSUER": "https://issuer.example", "SEALANE_AUTH_AUDIENCE": "https://mcp.example.com/mcp"}
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps({"type": "REQUEST", "methodArn": "arn:aws:execute-api:r:1:api/prod/POST/mcp"}))
+    folders = [tmp_path / "AuthorizerFunction", tmp_path / "SealaneLayer" / "python"]
+    command = [sys.executable, "-I", "-S", "-c", SERVE, *map(str, [event, *folders])]
+    asked = subprocess.run(command, capture_output=True, text=True, env=issuer, check=False)  # noqa: S603
+    assert asked.stderr.rstrip().endswith("Exception: Unauthorized"), asked.stderr

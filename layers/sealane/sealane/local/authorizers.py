@@ -99,11 +99,15 @@ class LambdaAuthorizers:
     async def _fresh(self, authorizer: LambdaAuthorizer, event: bytes, trace_id: str) -> Verdict:
         """Asks the function.
 
-        An exception with the text "Unauthorized" is a 401, every other one a 500, as is an answer that is none:
-        https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-use-lambda-authorizer.html (REST API).
-        That a REST API calls both AuthorizerConfigurationException: https://github.com/serverless/examples/issues/305,
-        https://github.com/ExpanseLLC/lambda_authorizer/issues/1. That an HTTP API answers "Unauthorized" 500: its page
-        knows no 401 but for an identity that is missing.
+        Of a REST API the exception "Unauthorized" is a 401, every other one a 500, as the comments of the example say:
+        https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-use-lambda-authorizer.html. An answer
+        that is none is a 500 too, and both are an AuthorizerConfigurationException:
+        https://github.com/serverless/examples/issues/305, https://github.com/ExpanseLLC/lambda_authorizer/issues/1.
+
+        Of an HTTP API an answer of another form is a 500:
+        https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-lambda-authorizer.html#http-api-lambda-authorizer.troubleshooting.
+        That exceptions are too, "Unauthorized" like the others: no source found. A throttled authorizer: no source
+        found.
         """
         name = authorizer.function
         try:
@@ -166,8 +170,8 @@ def identity_of(authorizer: LambdaAuthorizer, request: Request, context: Json) -
 def source_value(expression: str, request: Request, context: Json) -> str | None:
     """What a mapping expression means: `method.request.header.X` of a REST API, `$request.header.X` of an HTTP API.
 
-    Header names in any case. A header that was sent more than once is all its values, so that none of them passes
-    for another: what AWS does, no source found.
+    Header names in any case. A header or parameter that was sent more than once is all its values with commas, so that
+    none of them passes for another: so payload 2.0 has them in `headers`; as an identity, no source found.
     """
     place, _, name = expression.removeprefix("$").removeprefix("method.").partition(".")
     if place == "context":
@@ -233,5 +237,9 @@ def _one_or_more(value: Json) -> tuple[str, ...]:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """IAM's wildcards: `*` for any characters, `/` too, `?` for one."""
+    """IAM's wildcards: `*` for any characters, `?` for one.
+
+    AWS's page, see `Verdict.failure`, has them within the parts between colons; that `*` goes beyond one, as here: no
+    source found.
+    """
     return re.fullmatch(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), text, re.DOTALL) is not None

@@ -69,13 +69,13 @@ def choose(responses: Mapping[str, GatewayResponse], type: str, status: int) -> 
 
 
 def render(response: GatewayResponse, own: Response, message: str | None, variable: Callable[[str], Json]) -> Response:
-    """The answer. Without a template the body is AWS's own.
+    """The answer.
 
     A template is no Velocity, its variables are only filled in:
-    https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-mapping-template-reference.html
+    https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-gatewayResponse-definition.html
 
-    Guesses, for which no source was found: without a template for JSON the first one is used, whatever the request
-    accepts; what has no value is empty in a body, and as a header left out.
+    Guesses, for which no source was found: without a template the body is AWS's own; without one for JSON the first
+    one is used, whatever the request accepts; what has no value is empty in a body, and as a header left out.
 
     Args:
         response: what the template says.

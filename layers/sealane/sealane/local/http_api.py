@@ -146,9 +146,11 @@ class HttpApi(_PayloadV2):
     - headers beyond the limit: 431 seen in
       https://backbencher.dev/solved-431-status-code-with-request-header-fields-too-large; its body: no source found
     - a body beyond the gateway's or Lambda's limit: no source found
-    - a caller without an identity, or who is denied, and an authorizer that fails:
-      https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-lambda-authorizer.html; that who is denied
-      or has not signed reads `Forbidden`: no source found
+    - a caller without an identity (401), and an authorizer that cannot be called or whose answer is none (500):
+      https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-lambda-authorizer.html
+    - a token without the scopes: `Forbidden` observed by https://github.com/KensioSoftware/yulin/issues/302; that who
+      is denied by a Lambda authorizer or has not signed reads the same, and that an authorizer too slow is a 500: no
+      source found
     """
 
     explicit_content_type: ClassVar = "text/plain; charset=utf-8"
@@ -227,6 +229,10 @@ class HttpApi(_PayloadV2):
 
         https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
         https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-lambda-authorizer.html#http-api-lambda-authorizer.payload-format
+
+        Without a context `lambda` is null: https://github.com/aws-powertools/powertools-lambda-typescript/issues/2624
+        has such an event, its file is packages/parser/tests/events/apigw-http/lambda-authorizer-auth.json. That the
+        principal is not under `lambda`: no source found.
         """
         v2 = match.route.payload != "1.0"
         if isinstance(authorizer, JwtAuthorizer):
@@ -267,7 +273,7 @@ class HttpApi(_PayloadV2):
         verdict, latency = await self._authorizers.ask(authorizer, identity, event, trace_id)
         if match.route.payload == "1.0":
             return admitted(verdict, arn, {**flat_context(verdict), "integrationLatency": latency})
-        return admitted(verdict, arn, {"lambda": dict(verdict.context)})
+        return admitted(verdict, arn, {"lambda": dict(verdict.context) or None})
 
     def response(self, answer: bytes, request: Request, match: Match) -> Response:
         """The response in the integration's payload format; base64 is always decoded.
@@ -335,8 +341,9 @@ class FunctionUrl(_PayloadV2):
     - a function that fails: 502 `Internal Server Error`, recorded from AWS in LocalStack's
       test_lambda_url_invocation_exception; that a time-out and a malformed answer look the same: no source found
     - throttled: https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html; the body: no source found
-    - not signed where it has to be: https://docs.aws.amazon.com/lambda/latest/dg/urls-auth.html says 403; its body as
-      AWS has long sent it: no page has it
+    - not signed where it has to be: 403 seen in https://zirkelc.dev/posts/aws-lambda-function-url-iam-cloudfront; its
+      body: no source found; https://github.com/awsdocs/aws-lambda-developer-guide/issues/494 has a longer one, of an
+      open function URL that lacks a permission
     - over Lambda's limit: 413 seen in https://github.com/ducktors/turborepo-remote-cache/issues/677; its body is the
       message of Lambda's Invoke API, whether a function URL sends it: no source found
     """

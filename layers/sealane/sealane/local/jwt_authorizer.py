@@ -16,7 +16,7 @@ from sealane.local.security import JwtAuthorizer
 
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512")
 _KEYS_TTL: Final = 2 * 3600
-"""Seconds that an issuer's keys are kept, at most: recalled of the page above, whose stored copies are older."""
+"""Seconds that an issuer's keys are kept: "API Gateway can cache the public key for two hours", says the page above."""
 _TIMEOUT: Final = 1.5
 """Seconds that an issuer has for each of its documents.
 
@@ -35,9 +35,15 @@ class JwtAuthorizers:
     async def verify(self, authorizer: JwtAuthorizer, value: str | None, scopes: tuple[str, ...]) -> dict[str, Json]:
         """What the function is told of the caller: `claims`, and `scopes` where the route asks for some.
 
+        `scopes` is a list only where the route asks for some: https://github.com/aws/serverless-java-container/issues/407;
+        else null, whatever the token has: https://github.com/awsdocs/amazon-api-gateway-developer-guide/issues/113.
+        That the list is all of the token's: no source found; https://github.com/localstack/localstack/issues/6864 saw
+        "some of the scopes listed in claims". That a 403 has no challenge: no source found.
+
         Args:
             authorizer: who has to have issued the token, and for whom.
-            value: the token, after `Bearer ` or not; None without one.
+            value: the token, after `Bearer ` or not, as the page above has it; None without one. `Bearer` alone is a
+                bad token: no source found.
             scopes: those of the route, of which the token must have one.
 
         Raises:
@@ -55,7 +61,11 @@ class JwtAuthorizers:
         return {"claims": texts, "scopes": list(granted) if scopes else None}
 
     async def _claims(self, authorizer: JwtAuthorizer, token: str) -> dict[str, Any]:
-        """The claims of a token that is good. `client_id` is for tokens without an `aud`."""
+        """The claims of a token that is good. `client_id` is for tokens without an `aud`:
+        https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-troubleshooting-jwt.html
+
+        The page above says that `exp` must be in the future, not that there must be one: no source found.
+        """
         try:
             key = await self._key(authorizer.issuer, jwt.get_unverified_header(token).get("kid"))
             claims: dict[str, Any] = jwt.decode(

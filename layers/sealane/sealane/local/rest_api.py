@@ -51,7 +51,10 @@ from sealane.local.template import ACCOUNT_ID, REGION, Api
 _DEPLOYMENT_ID: Final = "local"
 _RESOURCE_ID: Final = "local"
 _AUTHORIZER_TIMEOUT: Final = 29
-"""Seconds that the API waits for an authorizer: no source found, taken from what it waits for a function."""
+"""Seconds that the API waits for an authorizer: no source found, taken from what it waits for a function.
+
+A shorter time-out of the route's does not count: seen in https://zenn.dev/mn87/articles/8ffc61d9f585a6.
+"""
 _ANSWER_KEYS: Final = {"statusCode", "headers", "multiValueHeaders", "body", "isBase64Encoded"}
 
 
@@ -66,10 +69,11 @@ class RestApi(ApiGateway):
     - a function that fails, exceeds its own time-out or gives a malformed answer: 502, not 504; documented in
       https://repost.aws/knowledge-center/malformed-502-api-gateway, time-out seen in
       https://rasp.hateblo.jp/entry/2021/05/13/222835; so its type is not INTEGRATION_FAILURE, which is 504
-    - a caller who is denied (`Message`, not `message`), and an authorizer that fails:
+    - a caller who is denied (`Message`, not `message`), and an authorizer that fails or is too slow:
       https://dev.to/marcogrcr/api-gateway-lambda-authorizer-lambda-proxy-integration-failure-modes-52bc
     - a request that has to be signed and is not: https://repost.aws/knowledge-center/api-gateway-authentication-token-errors;
-      that lacks an API key: https://repost.aws/knowledge-center/api-gateway-troubleshoot-403-forbidden
+      that lacks an API key: https://repost.aws/knowledge-center/api-gateway-troubleshoot-403-forbidden, its text seen
+      in https://stackoverflow.com/questions/39061041
     """
 
     own_answers: ClassVar = {
@@ -107,6 +111,11 @@ class RestApi(ApiGateway):
     """Types of its own answers; what is missing has none but DEFAULT_4XX and DEFAULT_5XX.
 
     https://docs.aws.amazon.com/apigateway/latest/developerguide/supported-gateway-response-types.html
+    - an authorizer that fails: seen in https://newbedev.com/api-gateway-custom-authorizer-control-error-message-and-code;
+      that page of AWS has this type for one that cannot be reached
+    - an authorizer that is too slow: no source found
+    - headers beyond the limit (431) and a function that fails (502): that page has no type with such a status, what
+      AWS does then: no source found; nothing here is INTEGRATION_FAILURE, which is 504
     """
 
     def __init__(self, api: Api, invoke: Invoke, stream: Stream, observe: Callable[[Record], None]) -> None:
@@ -174,8 +183,8 @@ class RestApi(ApiGateway):
 
         https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-lambda-authorizer-input.html
 
-        Empty maps are empty in an authorizer's event, not null. That the path in the ARN is as the client sent it: no
-        source found.
+        The path in the ARN is the request's, not the route's: https://github.com/dherault/serverless-offline/issues/273
+        saw it. That it keeps its percent signs: no source found.
         """
         if not isinstance(authorizer, LambdaAuthorizer):
             return await super().authorize(authorizer, request, match, request_id, trace_id)
@@ -271,7 +280,11 @@ def method_arn(api: Api, method: str, path: str) -> str:
 
 
 def request_fields(event: Mapping[str, Json]) -> dict[str, Json]:
-    """What an authorizer gets of a function's event of payload 1.0."""
+    """What an authorizer gets of a function's event of payload 1.0. Empty maps are empty, not null.
+
+    https://github.com/aws-powertools/powertools-lambda-typescript/issues/2624 has such an event of a REST API, its file
+    is packages/parser/tests/events/apigw-rest/authorizer-request.json; for HTTP APIs no source found.
+    """
     maps = ("queryStringParameters", "multiValueQueryStringParameters", "pathParameters", "stageVariables")
     kept = {name: value for name, value in event.items() if name not in ("body", "isBase64Encoded")}
     return {**kept, **{name: kept[name] or {} for name in maps}}

@@ -103,9 +103,9 @@ def authorization_of(
     """The authorizer of an operation, None for a route that is open, and the scopes that it asks for.
 
     Of several the one that refuses everybody counts, else the first: what AWS does then, no source found. What a
-    document says for all operations at once does not count, nor does it for AWS; recalled of
-    https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-known-issues.html, whose stored copies are
-    older.
+    document says for all operations at once does not count ("root level security"):
+    https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-known-issues.html (REST API); for HTTP APIs
+    no source found.
 
     Raises:
         TemplateError: the document does not have the scheme that the operation names.
