@@ -25,7 +25,7 @@ test: .venv/.test .venv-sam/.sam ## Check format, lint and types, then run all t
 	.venv/bin/ruff check layers functions tests
 	.venv/bin/ruff format --check layers functions tests
 	.venv/bin/mypy layers/sealane functions/stateless tests
-	.venv/bin/pytest
+	.venv/bin/pytest --numprocesses auto --dist loadfile
 
 build: .venv-sam/.sam ## Build what "sam deploy" uploads; ARGS go to "sam build"
 	.venv-sam/bin/sam build $(ARGS)

@@ -318,7 +318,7 @@ def test_a_frozen_environment_can_be_killed(start: Start) -> None:
     running = start()
     [pid] = running.pids()
     children = [running.result("child", own_session) for own_session in (False, True)]
-    assert process_state(pid) == "T"
+    assert eventually(lambda: process_state(pid) == "T")
     os.kill(pid, signal.SIGKILL)
     for lost in (pid, *children):
         assert eventually(lambda lost=lost: process_state(lost) is None)  # type: ignore[misc]

@@ -167,6 +167,14 @@ def test_an_identity_that_is_none_fails_closed(
     assert reason not in reply.body
 
 
+@pytest.mark.parametrize("shape", ["rest", "http-v1"])
+def test_two_tokens_are_none_although_the_gateway_knows_one(shape: Shape) -> None:
+    handler = create_mcp_handler(create_server, auth=AUTH)
+    headers, body = call()
+    made = event(({**headers, "Authorization": ["Bearer a", "Bearer b"]}, body), NAMED, shape)
+    assert send(handler, made).status == 401
+
+
 def token(**changes: Any) -> AccessToken:
     """A caller that the code in front has verified."""
     ada = {"token": "t", "client_id": "editor", "scopes": [], "subject": "ada", "claims": {"iss": ISSUER}}

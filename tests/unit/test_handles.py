@@ -346,7 +346,7 @@ def test_d2_an_expired_item_that_dynamodb_still_has_is_gone(name: str, clock: Cl
 
 
 @pytest.mark.usefixtures("nowhere")
-@pytest.mark.parametrize("ttl", [time.time() + 60, time.time() * 1000, 60_000_000_000, 0, -1, math.nan, math.inf, "60"])
+@pytest.mark.parametrize("ttl", [1_796_000_000, 1_796_000_000_000, 60_000_000_000, 0, -1, math.nan, math.inf, "60"])
 def test_d2_a_time_that_is_none_in_seconds_is_refused_before_a_call(ttl: Any) -> None:
     async def extend() -> None:
         with pytest.raises(InvalidValue, match="ttl is a time from now in seconds"):

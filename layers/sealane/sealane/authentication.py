@@ -80,6 +80,9 @@ class Authentication:
                 503 while tokens cannot be verified, 500 when two say different things.
         """
         scope = request.scope
+        if self._auth is not None and _has_two_tokens(request):
+            # The gateway may know one of them.
+            raise self.refusal(scope, error="invalid_token", reason="more than one Authorization header")
         user = scope.get("user")
         found = [user.access_token] if isinstance(user, AuthenticatedUser) else []
         if self._auth is not None and not isinstance(self._auth, GatewayAuth):
@@ -172,6 +175,12 @@ class Authentication:
             issuer=self._auth.issuer,
             scopes=self._auth.required_scopes,
         )
+
+
+def _has_two_tokens(request: Request) -> bool:
+    """Whether there is more than one `Authorization`; gateways join them with a comma, which no bearer token has."""
+    given = request.headers.getlist("authorization")
+    return len(given) > 1 or any(each.lower().startswith("bearer ") and "," in each for each in given)
 
 
 def principal_of(auth_info: AccessToken | None) -> Principal | None:
