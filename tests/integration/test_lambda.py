@@ -1,6 +1,7 @@
 """Lambda on this machine: real processes with AWS's runtime client, invoked with boto3, as a function would."""
 
 import base64
+import gc
 import http.client
 import json
 import os
@@ -796,6 +797,7 @@ def test_many_starts_and_stops_leave_nothing(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PYTHONMARKER", marker)
 
     def held() -> tuple[int, int, int, int]:
+        gc.collect()  # What tests before this one have left to be closed.
         files = len(os.listdir("/proc/self/fd"))
         return files, threading.active_count(), len(marked(marker)), len(list((tmp_path / "tmp").iterdir()))
 
@@ -813,4 +815,4 @@ def test_many_starts_and_stops_leave_nothing(tmp_path: Path, monkeypatch: pytest
     assert before[2:] == (0, 0)
     for _ in range(int(os.environ.get("SEALANE_STARTS", "10"))):
         once()
-    assert eventually(lambda: held() == before), (before, held())
+    assert eventually(lambda: all(now <= then for now, then in zip(held(), before, strict=True))), (before, held())
