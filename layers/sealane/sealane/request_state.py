@@ -37,16 +37,31 @@ _NOT_SHARED: Final = (
 _TRY_AGAIN: Final = "Request state cannot be {} at the moment. Send the same request again in a few seconds."
 
 
+class _KeyOfThisProcess:
+    """A key that is made when something is sealed with it: servers are made for each request, and few ever ask."""
+
+    @functools.cached_property
+    def _codec(self) -> AESGCMRequestStateCodec:
+        return AESGCMRequestStateCodec([os.urandom(32)])
+
+    def seal(self, payload: bytes) -> str:
+        return self._codec.seal(payload)
+
+    def unseal(self, token: str) -> bytes:
+        return self._codec.unseal(token)
+
+
 class _PerProcess(RequestStateSecurity):
     """What `RequestStateSecurity.ephemeral()` makes, MCPServer's default: no other server, and so no other request
     of ours, can open what it seals. The SDK has no other sign of it."""
 
 
-def _ephemeral(cls: type[RequestStateSecurity], /, **options: Any) -> RequestStateSecurity:
-    return cast(RequestStateSecurity, _sdk_ephemeral(_PerProcess, **options))
+def _ephemeral(
+    cls: type[RequestStateSecurity], /, *, ttl: float = 600.0, audience: str | None = None
+) -> RequestStateSecurity:
+    return _PerProcess(codec=_KeyOfThisProcess(), ttl=ttl, audience=audience)
 
 
-_sdk_ephemeral: Final = cast(Any, RequestStateSecurity.ephemeral).__func__
 RequestStateSecurity.ephemeral = classmethod(_ephemeral)  # type: ignore[assignment,method-assign]
 
 

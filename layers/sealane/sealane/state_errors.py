@@ -1,7 +1,6 @@
 """Errors of `sealane.state` that leave a tool, a resource or a prompt reach the model with their text."""
 
 from collections.abc import Awaitable, Callable
-from functools import wraps
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
@@ -36,7 +35,6 @@ class _PromptError(MCPError):
 
 
 def _telling(method: Callable[..., Awaitable[Any]], foreseen: Callable[[str], Exception]) -> Callable[..., Any]:
-    @wraps(method)
     async def telling(*args: Any, **options: Any) -> Any:
         try:
             return await method(*args, **options)
