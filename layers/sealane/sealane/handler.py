@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import anyio
 from mangum.types import LambdaContext
@@ -24,6 +24,7 @@ from sealane.era import Era, decode, era_of
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestId, RequestRejected, error_response
 from sealane.factory import RequestContext, ServerFactory, ServerMaker, low_level_server
 from sealane.gateway.buffered import BufferedGateway
+from sealane.gateway.events import DEADLINE_KEY
 from sealane.gateway.loop import environment_loop
 from sealane.options import HandlerOptions, handler_options
 from sealane.policy.auth_context import auth_context
@@ -42,6 +43,9 @@ from sealane.subscriptions import Notifier, Subscriptions
 __all__ = ["McpHandler", "create_mcp_handler"]
 
 logger = logging.getLogger(__name__)
+
+_GRACE: Final = 0.3
+"""Seconds in which a subscription's last frames leave, of the second that the streaming runtime keeps back."""
 
 
 def create_mcp_handler(factory: ServerFactory, **options: Any) -> "McpHandler":
@@ -87,10 +91,11 @@ class McpHandler:
 
     def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         """Answer one Lambda event of API Gateway (REST or HTTP API), a function URL or an ALB. Never raises."""
-        return self._gateway(event, context)
+        return self.gateway(event, context)
 
     @cached_property
-    def _gateway(self) -> BufferedGateway:
+    def gateway(self) -> BufferedGateway:
+        """What turns Lambda's events into requests to `app`."""
         return BufferedGateway(self.app)
 
     def _check_what_would_be_served(self) -> None:
@@ -234,16 +239,40 @@ class McpHandler:
                 compatibility.explain_unreachable_client(server)
             shaper = ResponseShaper(send, era=era, mode=options.response_mode, keep_alive=options.keep_alive)
             try:
-                await stateless.serve(
-                    server,
-                    scope,
-                    _receive(_once(body), request.receive),
-                    shaper.send,
-                    json_response=options.response_mode == "json",
-                    max_body_size=options.max_request_body_size,
-                )
+                with anyio.CancelScope() as exchange:
+                    if (deadline := scope.get(DEADLINE_KEY)) is not None:
+                        shaper.watch(self._end_in_time(deadline, era, message, shaper, exchange))
+                    await stateless.serve(
+                        server,
+                        scope,
+                        _receive(_once(body), request.receive),
+                        shaper.send,
+                        json_response=options.response_mode == "json",
+                        max_body_size=options.max_request_body_size,
+                    )
             finally:
                 await shaper.close()
+
+    async def _end_in_time(
+        self, deadline: float, era: Era, message: object, shaper: ResponseShaper, exchange: anyio.CancelScope
+    ) -> None:
+        """Give the client an end that it can read while there is time: the environment is killed in mid-sentence.
+
+        A subscription ends with its result, "graceful closure" in the words of `subscriptions/listen`; all else with
+        a JSON-RPC error, before the tool is cancelled: one in a thread cannot be, and must not hold the answer back.
+        """
+        await anyio.sleep_until(deadline)
+        try:
+            if isinstance(message, dict) and message.get("method") == "subscriptions/listen":
+                self._subscriptions.end()
+                await anyio.sleep(_GRACE)
+            # Clients of the handshake revisions do not read the body of a status that is not 200.
+            status = 504 if era == "modern" else 200
+            rejection = RequestRejected(status, INTERNAL_ERROR, "The request took longer than this server may run")
+            if await shaper.fail(rejection, _request_id(message)):
+                self._report(rejection)
+        finally:
+            exchange.cancel()
 
     def _report(self, error: Exception) -> None:
         if isinstance(error, RequestRejected):

@@ -2,14 +2,15 @@
 
 import asyncio
 import json
-from contextlib import suppress
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from starlette.datastructures import Headers
 from starlette.types import Message, Send
 
 from sealane.era import Era
+from sealane.errors import RequestId, RequestRejected, error_response
 from sealane.options import ResponseMode
 
 __all__ = ["ResponseShaper"]
@@ -44,7 +45,9 @@ class ResponseShaper:
         self._json = bytearray()
         self._collecting_json = False
         self._finished = False
-        self._keep_alive_task: asyncio.Task[None] | None = None
+        self._opened = False
+        self._passing = False
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def send(self, message: Message) -> None:
         """Take one ASGI message of the SDK's answer."""
@@ -61,12 +64,33 @@ class ResponseShaper:
             if self._finished or not _is_comment(message.get("body", b"")):
                 await self._send(message)
 
+    def watch(self, task: Coroutine[Any, Any, None]) -> None:
+        """Run `task` beside the answer, until `close`."""
+        self._tasks.append(asyncio.get_running_loop().create_task(task))
+
+    async def fail(self, rejection: RequestRejected, request_id: RequestId | None) -> bool:
+        """End the answer with an error, whatever the SDK still has to say.
+
+        Returns:
+            Whether the error went out under a status that does not tell of it.
+        """
+        if self._finished:
+            return False
+        self._finished = True
+        answer = error_response(rejection, request_id)
+        if self._opened:
+            await self._send({"type": "http.response.body", "body": _event(bytes(answer.body)), "more_body": False})
+        elif not self._passing:
+            start = {"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers}
+            await self._send(start)
+            await self._send({"type": "http.response.body", "body": answer.body, "more_body": False})
+        return self._opened or answer.status_code < 400
+
     async def close(self) -> None:
-        """End the comment lines; to be called whatever became of the answer."""
-        if self._keep_alive_task is not None:
-            self._keep_alive_task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keep_alive_task
+        """End the comment lines and what else runs beside; to be called whatever became of the answer."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _start(self, message: Message) -> None:
         media_type = Headers(raw=message["headers"]).get("content-type", "")
@@ -78,21 +102,21 @@ class ResponseShaper:
         elif self._mode == "sse" and message["status"] == 200:
             self._collecting_json = True
         else:
+            self._passing = True
             await self._send(message)
 
     async def _open_stream(self) -> None:
-        self._holding = False
+        self._holding, self._opened = False, True
         await self._send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM_HEADERS})
         if self._keep_alive:
-            self._keep_alive_task = asyncio.get_running_loop().create_task(self._comment())
+            self.watch(self._comment())
 
     async def _collect_json(self, message: Message) -> None:
         self._json += message.get("body", b"")
         if not message.get("more_body", False):
             self._finished = True
             await self._send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM_HEADERS})
-            event = b"event: message\r\ndata: %b\r\n\r\n" % bytes(self._json)
-            await self._send({"type": "http.response.body", "body": event, "more_body": False})
+            await self._send({"type": "http.response.body", "body": _event(bytes(self._json)), "more_body": False})
 
     async def _first_event(self, message: Message) -> None:
         """Decide between JSON and a stream by the first message of the SDK's stream."""
@@ -122,6 +146,10 @@ class ResponseShaper:
             if self._finished:
                 return
             await self._send({"type": "http.response.body", "body": _KEEP_ALIVE, "more_body": True})
+
+
+def _event(message: bytes) -> bytes:
+    return b"event: message\r\ndata: %b\r\n\r\n" % message
 
 
 def _is_comment(event: bytes) -> bool:

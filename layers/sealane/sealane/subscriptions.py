@@ -68,3 +68,8 @@ class Subscriptions:
         if isinstance(product, MCPServer):
             # `ctx.notify_*` publishes here; the constructor's argument is the only public way.
             product._subscriptions = self._bus
+
+    def end(self) -> None:
+        """Let every open stream end with its result, once what it still holds is sent."""
+        if self._listen is not None:
+            self._listen.close()

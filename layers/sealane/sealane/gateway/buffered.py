@@ -6,14 +6,14 @@ from typing import Any, cast
 
 from mangum import Mangum
 from mangum.protocols import HTTPCycle
-from mangum.types import ASGI, LambdaContext
+from mangum.types import ASGI, LambdaContext, LambdaHandler, Scope
 from starlette.types import ASGIApp
 
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestRejected, error_response
 from sealane.gateway.events import NotAnHttpEvent, http_event
 from sealane.gateway.loop import environment_loop
 
-__all__ = ["BufferedGateway"]
+__all__ = ["BufferedGateway", "is_ping", "refusal"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,28 +23,32 @@ class BufferedGateway:
 
     Mangum reads the events and writes the answers. Its own `__call__` is not used: it starts a task for each
     invocation (see `EnvironmentLoop`).
+
+    Attributes:
+        app: the application.
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app = cast(ASGI, app)
-        self._mangum = Mangum(self._app, lifespan="off")
+        self.app = app
+        self._mangum = Mangum(cast(ASGI, app), lifespan="off")
         self._loop = environment_loop()
 
     def __call__(self, event: object, context: LambdaContext) -> dict[str, Any]:
         """The answer to one event, in the shape that its sender reads."""
-        if _is_ping(event):
+        if is_ping(event):
             return {"statusCode": 204}
         try:
             return self._answer(event, context)
-        except NotAnHttpEvent as error:
-            logger.warning("refused: not an HTTP event: %s", error)
-            return _error(RequestRejected(400, INVALID_REQUEST, "Bad request: not an HTTP event"), event)
-        except (Exception, SystemExit):
+        except (Exception, SystemExit) as error:
             # A library that calls sys.exit would else take the environment with it.
-            logger.exception("an invocation failed")
-            return _error(RequestRejected(500, INTERNAL_ERROR, "Internal server error"), event)
+            return _error(refusal(error), event)
 
-    def _answer(self, event: object, context: LambdaContext) -> dict[str, Any]:
+    def request(self, event: object, context: LambdaContext) -> tuple[LambdaHandler, Scope]:
+        """Mangum's reading of an event (with the body, and the way back to an answer), and the ASGI scope.
+
+        Raises:
+            NotAnHttpEvent: it is none that API Gateway, a function URL or an ALB sends.
+        """
         made = http_event(event)
         handler = self._mangum.infer(made.event, context)
         try:
@@ -53,8 +57,12 @@ class BufferedGateway:
             # JSON can hold half a surrogate pair, HTTP cannot.
             raise NotAnHttpEvent(str(error)) from None
         made.complete(scope, event)
+        return handler, scope
+
+    def _answer(self, event: object, context: LambdaContext) -> dict[str, Any]:
+        handler, scope = self.request(event, context)
         cycle = HTTPCycle(scope, handler.body)
-        self._loop.run(cycle.run(self._app))
+        self._loop.run(cycle.run(cast(ASGI, self.app)))
 
         # The sender of the event counts the bytes itself, and API Gateway renames a length that it is given.
         headers = [header for header in cycle.headers if header[0] != b"content-length"]
@@ -68,9 +76,18 @@ class BufferedGateway:
         return answer
 
 
-def _is_ping(event: object) -> bool:
+def is_ping(event: object) -> bool:
     """Whether a scheduler keeps the environment warm: EventBridge, or what warm-up plugins imitate of it."""
     return isinstance(event, Mapping) and "source" in event and "requestContext" not in event
+
+
+def refusal(error: BaseException) -> RequestRejected:
+    """What the caller is told of an invocation that failed before its answer; tells the log more."""
+    if isinstance(error, NotAnHttpEvent):
+        logger.warning("refused: not an HTTP event: %s", error)
+        return RequestRejected(400, INVALID_REQUEST, "Bad request: not an HTTP event")
+    logger.error("an invocation failed", exc_info=error)
+    return RequestRejected(500, INTERNAL_ERROR, "Internal server error")
 
 
 def _error(rejection: RequestRejected, event: object) -> dict[str, Any]:
