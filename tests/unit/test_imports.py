@@ -20,6 +20,7 @@ def modules_after(statement: str) -> set[str]:
         "sealane.gateway.buffered",
         "sealane.gateway.authorizer",
         "sealane.gateway.identity",
+        "sealane.gateway.streaming",
         "sealane.policy.auth_context",
         "sealane.policy.bearer",
         "sealane.policy.body",
@@ -52,6 +53,14 @@ def test_the_handler_imports_nothing_of_the_local_gateway() -> None:
     loaded = modules_after("from sealane import *\nimport sealane.handler, sealane.catalog")
     assert "mcp" in loaded
     assert not {name for name in loaded if name.startswith(("sealane.local", "samtranslator", "typer", "awslambdaric"))}
+
+
+def test_what_does_not_stream_pays_for_none() -> None:
+    assert "sealane.gateway.streaming" not in modules_after("import sealane.handler")
+
+
+def test_what_streams_needs_nothing_that_the_managed_runtime_brings() -> None:
+    assert not {name for name in modules_after("import sealane.gateway.streaming") if name.startswith("awslambdaric")}
 
 
 def test_every_public_name_can_be_imported() -> None:
