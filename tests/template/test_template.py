@@ -52,6 +52,36 @@ def test_the_gateway_gives_up_before_the_function(template: Template) -> None:
         assert route.timeout == 29 < route.function.timeout
 
 
+@pytest.mark.parametrize("streaming", ["false", "true"])
+def test_answers_are_streamed_or_not(streaming: str) -> None:
+    """By one parameter, which sets what has to fit together: what the gateway calls, passes on and waits for, and the
+    runtime that the function starts."""
+    template = load_template(ROOT / "template.yaml", {"ResponseStreaming": streaming, "Timeout": "600"})
+    [function] = template.functions
+    on = streaming == "true"
+    assert function.variables.get("AWS_LAMBDA_EXEC_WRAPPER") == ("/opt/bin/sealane-stream" if on else None)
+    assert function.timeout == 600
+    assert {(route.streams, route.timeout) for route in template.api.routes} == {(on, 900 if on else 29)}
+
+
+def test_the_integrations_in_both_settings(resources: dict[str, Any]) -> None:
+    paths = resources["Api"]["Properties"]["Body"]["paths"]
+    integrations = [
+        operation["x-amazon-apigateway-integration"] for methods in paths.values() for operation in methods.values()
+    ]
+    assert len(integrations) == 3
+    arn = "arn:${AWS::Partition}:apigateway:${AWS::Region}:lambda:path"
+    for integration in integrations:
+        condition, streamed, buffered = integration["uri"]["Fn::If"]
+        assert condition == "Streaming"
+        assert streamed == {
+            "Fn::Sub": f"{arn}/2021-11-15/functions/${{StatelessFunction.Arn}}/response-streaming-invocations"
+        }
+        assert buffered == {"Fn::Sub": f"{arn}/2015-03-31/functions/${{StatelessFunction.Arn}}/invocations"}
+        assert integration["responseTransferMode"] == {"Fn::If": ["Streaming", "STREAM", "BUFFERED"]}
+        assert integration["timeoutInMillis"] == {"Fn::If": ["Streaming", 900000, 29000]}
+
+
 @pytest.fixture(scope="module")
 def resources() -> dict[str, Any]:
     """What CloudFormation gets: the translated resources, intrinsic functions as they are."""
@@ -345,10 +375,14 @@ def test_b1_every_shared_object_is_for_arm64_and_this_python(artefact: Path) -> 
 
 def test_the_layer_holds_the_package_and_what_it_needs_only(artefact: Path) -> None:
     layer = artefact / "SealaneLayer"
-    assert [path.name for path in layer.iterdir()] == ["python"]
+    assert sorted(path.name for path in layer.iterdir()) == ["bin", "python"]
+    [wrapper] = (layer / "bin").iterdir()
+    assert wrapper.name == "sealane-stream"
+    assert wrapper.stat().st_mode & 0o555 == 0o555
     packages = layer / "python"
     assert (packages / "mangum" / "__init__.py").is_file()
     assert (packages / "sealane" / "handler.py").is_file()
+    assert (packages / "sealane" / "gateway" / "streaming.py").is_file()
     assert (packages / "sealane" / "py.typed").is_file()
     assert not (packages / "sealane" / "local").exists()
     assert not (packages / "mcp").exists()
