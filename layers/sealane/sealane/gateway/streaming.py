@@ -374,11 +374,18 @@ def _is_streamed(event: object) -> bool:
 def _report(error: BaseException, request_id: str | None = None) -> dict[str, Any]:
     """An error as the Runtime API wants it, with the fields of AWS's own runtime."""
     report: dict[str, Any] = {"errorMessage": str(error), "errorType": type(error).__name__}
+    frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, InitError):
         report["errorType"] = error.type
+        frames = traceback.extract_tb(error.__cause__.__traceback__ if error.__cause__ else None)
+        if isinstance(error.__cause__, SyntaxError):
+            frames.append(traceback.FrameSummary(error.__cause__.filename or "", error.__cause__.lineno, "<module>"))
     if request_id is not None:
         report["requestId"] = request_id
-    return {**report, "stackTrace": traceback.format_tb(error.__traceback__)}
+    # Not our own frames, nor those of the import: what is left is the function's.
+    while frames and (frames[0].filename == __file__ or "importlib" in frames[0].filename):
+        del frames[0]
+    return {**report, "stackTrace": traceback.format_list(frames)}
 
 
 class InitError(Exception):
