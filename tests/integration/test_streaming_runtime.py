@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 from mcp import Client
+from mcp.client.client import ConnectMode
 from tests.events import Event, legacy, make_event, modern
 
 # What is true of the sample behind a gateway that buffers has to be true of it here: the same tests, other fixtures.
@@ -80,8 +81,13 @@ def call(
     gateway: LocalGateway, tool: str, *, era: Callable[..., Any] = modern, **arguments: Any
 ) -> http.client.HTTPResponse:
     """The response to a call with a progress token, as soon as its head is there."""
-    params: dict[str, Any] = {"meta": {"progressToken": 1}} if era is modern else {"_meta": {"progressToken": 1}}
-    return post(gateway, *era("tools/call", name=tool, arguments=arguments, **params))
+    return post(gateway, *request_for(tool, era, arguments))
+
+
+def request_for(tool: str, era: Callable[..., Any], arguments: dict[str, Any]) -> tuple[dict[str, str], Any]:
+    meta: dict[str, Any] = {"meta": {"progressToken": 1}} if era is modern else {"_meta": {"progressToken": 1}}
+    request: tuple[dict[str, str], Any] = era("tools/call", name=tool, arguments=arguments, **meta)
+    return request
 
 
 def post(gateway: LocalGateway, headers: dict[str, str], body: Any, path: str = "/mcp") -> http.client.HTTPResponse:
@@ -116,6 +122,18 @@ def test_progress_arrives_when_it_is_made(streams: ObservedGateway, era: Callabl
     *progress, result = messages(body)
     assert [message["params"]["progress"] for message in progress] == [1, 2, 3, 4, 5]
     assert result["result"]["content"][0]["text"] == "done"
+
+
+@pytest.mark.parametrize("mode", [mode for mode, _ in MODES])
+async def test_progress_arrives_at_the_sdks_client_when_it_is_made(streams: ObservedGateway, mode: ConnectMode) -> None:
+    arrived: list[float] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        arrived.append(time.monotonic())
+
+    async with Client(urllib.parse.urljoin(streams.url, "/mcp"), mode=mode) as client:
+        await client.call_tool("steps", {}, progress_callback=note)
+    assert [later - earlier for earlier, later in pairwise(arrived)] == pytest.approx([0.3] * 4, abs=0.1)
 
 
 def test_the_first_byte_comes_within_50_ms(streams: ObservedGateway) -> None:
@@ -300,6 +318,12 @@ class Place(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
+        if self.path == "/2018-06-01/runtime/restore/next":
+            self.server.posted.put(Posted(self.path, {}))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         assert self.path == "/2018-06-01/runtime/invocation/next"
         event = json.dumps(self.server.events.get()).encode()
         self.send_response(200)
@@ -377,8 +401,8 @@ def runtime(handler: str = "app.handler", **variables: str) -> Iterator[Raw]:
             api.server_close()
 
 
-def event(tool: str, **arguments: Any) -> Event:
-    headers, body = modern("tools/call", name=tool, arguments=arguments, meta={"progressToken": 1})
+def event(tool: str, era: Callable[..., Any] = modern, **arguments: Any) -> Event:
+    headers, body = request_for(tool, era, arguments)
     return make_event("rest", headers=headers, body=body)
 
 
@@ -420,11 +444,12 @@ def test_an_init_error_is_reported_and_ends_the_process() -> None:
     }
 
 
-def test_an_answer_that_nobody_takes_cancels_the_tool_within_a_second() -> None:
+@pytest.mark.parametrize("era", [modern, legacy])
+def test_an_answer_that_nobody_takes_cancels_the_tool_within_a_second(era: Callable[..., Any]) -> None:
     """Without a further write: the tool waits in silence."""
     with runtime() as raw:
         raw.api.break_off = b"notifications/progress"
-        raw.ask(event("wait", seconds=15))
+        raw.ask(event("wait", era, seconds=15))
         broken = time.time()
         raw.api.break_off = None
         # The next invocation waits until the environment asks for it.
@@ -500,3 +525,30 @@ def test_logs_are_as_lambda_writes_them(format: str) -> None:
         assert "before the first byte" in fields["stackTrace"]
     else:
         assert re.match(r"\[ERROR\]\t\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z\trequest-1\tan invocation failed", line)
+
+
+def test_the_hooks_of_snap_start_run_in_their_order() -> None:
+    with runtime("snap.handler", AWS_LAMBDA_INITIALIZATION_TYPE="snap-start") as raw:
+        assert raw.api.posted.get(timeout=10).path == "/2018-06-01/runtime/restore/next"
+        assert json.loads(raw.ask({}).body) == ["last registered", "first registered", "restored"]
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({}, "{task}:{layers}:/var/runtime"),
+        ({"PYTHONPATH": "/var/runtime"}, "{task}:{layers}:/var/runtime"),
+        ({"PYTHONPATH": "/var/task/own"}, "{task}:/var/task/own:{layers}:/var/runtime"),
+    ],
+)
+def test_the_wrapper_completes_the_path_as_the_program_that_it_replaces(
+    tmp_path: Path, given: dict[str, str], path: str
+) -> None:
+    python = tmp_path / "python3.13"
+    python.write_text('#!/bin/sh\necho "$PYTHONPATH" "$@"')
+    python.chmod(0o755)
+    variables = {"LAMBDA_RUNTIME_DIR": "/var/runtime", "LAMBDA_TASK_ROOT": "/var/task", **given}
+    command = [str(ROOT / "layers/sealane/bin/sealane-stream"), str(python), "/var/runtime/bootstrap.py"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)  # noqa: S603
+    layers = "/opt/python/lib/python3.13/site-packages:/opt/python"
+    assert done.stdout == f"{path.format(task='/var/task', layers=layers)} -u -P -m sealane.gateway.streaming\n"
