@@ -256,7 +256,7 @@ def test_an_altered_wrapped_key_is_refused_and_replaced(cold: Client) -> None:
     state = cold.call("by_hand", arguments={"text": "hi"}).state
     [key] = keys(cold)
     cold.gateway.aws.client("dynamodb").put_item(
-        TableName="DataTable", Item={**key, "wrapped": {"B": key["wrapped"]["B"][:-1] + b"?"}}
+        TableName="DataTable", Item={**key, "wrapped": {"B": key["wrapped"]["B"][::-1]}}
     )
     cold.gateway.kill(1)
     assert cold.again("by_hand", state, arguments={"text": "hi"}).error == INVALID
