@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestRejected
 from sealane.gateway.identity import invoke_url, verified_caller
-from sealane.policy.caller import Caller, MalformedClaims
+from sealane.policy.caller import CLOCK_SKEW, ISSUER_VARIABLE, SCOPES_VARIABLE, Caller, MalformedClaims
 from sealane.policy.principal import Principal
 from sealane.policy.protected_resource import WELL_KNOWN, BearerError, ProtectedResource
 
@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Authentication", "GatewayAuth", "principal_of"]
 
 MODE_VARIABLE: Final = "SEALANE_AUTH_MODE"
-ISSUER_VARIABLE: Final = "SEALANE_AUTH_ISSUER"
-SCOPES_VARIABLE: Final = "SEALANE_AUTH_SCOPES"
 PUBLIC_URL_VARIABLE: Final = "SEALANE_PUBLIC_URL"
-
-_CLOCK_SKEW: Final = 60
-"""Seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +154,7 @@ class Authentication:
             raise self.refusal(scope, error="invalid_token", reason=f"the gateway's identity: {error}") from None
         if caller is None:
             return []
-        if caller.expires_at is not None and caller.expires_at + _CLOCK_SKEW < time.time():
+        if caller.expires_at is not None and caller.expires_at + CLOCK_SKEW < time.time():
             raise self.refusal(scope, error="invalid_token", reason="the token that the gateway knows has expired")
         return [_access_token(caller)]
 

@@ -10,13 +10,19 @@ from typing import Any, Final, Self
 
 import jwt
 
-from sealane.policy.caller import Caller, MalformedClaims, caller_of, seconds_of
+from sealane.policy.caller import (
+    CLOCK_SKEW,
+    ISSUER_VARIABLE,
+    SCOPES_VARIABLE,
+    Caller,
+    MalformedClaims,
+    caller_of,
+    seconds_of,
+)
 from sealane.policy.issuer_keys import ALGORITHMS, IssuerKeys, IssuerUnavailable, UnknownKey, is_trustworthy
 
 __all__ = [
     "AUDIENCE_VARIABLE",
-    "ISSUER_VARIABLE",
-    "SCOPES_VARIABLE",
     "BearerAuth",
     "IssuerUnavailable",
     "NoToken",
@@ -24,12 +30,8 @@ __all__ = [
     "bearer_token",
 ]
 
-ISSUER_VARIABLE: Final = "SEALANE_AUTH_ISSUER"
 AUDIENCE_VARIABLE: Final = "SEALANE_AUTH_AUDIENCE"
-SCOPES_VARIABLE: Final = "SEALANE_AUTH_SCOPES"
 
-CLOCK_SKEW: Final = 60
-"""Seconds that the issuer's clock and ours may differ."""
 MAX_TOKEN: Final = 16_384
 """Characters; API Gateway lets 10,240 bytes of headers through."""
 

@@ -7,7 +7,21 @@ from typing import Final
 
 from sealane.policy.principal import Principal
 
-__all__ = ["Caller", "MalformedClaims", "caller_of", "seconds_of"]
+__all__ = [
+    "CLOCK_SKEW",
+    "ISSUER_VARIABLE",
+    "SCOPES_VARIABLE",
+    "Caller",
+    "MalformedClaims",
+    "caller_of",
+    "seconds_of",
+]
+
+ISSUER_VARIABLE: Final = "SEALANE_AUTH_ISSUER"
+SCOPES_VARIABLE: Final = "SEALANE_AUTH_SCOPES"
+
+CLOCK_SKEW: Final = 60
+"""Seconds that the issuer's clock and ours may differ."""
 
 _CLIENT_ID: Final = ("client_id", "azp", "cid", "appid")
 """RFC 9068 section 2.2 and Cognito; OpenID Connect Core section 2 (Auth0, Keycloak, Entra v2); Okta; Entra v1."""
