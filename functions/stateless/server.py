@@ -95,9 +95,13 @@ async def create_notebook(title: Annotated[str, Field(min_length=1, max_length=2
 
 
 @catalog.tool()
-async def add_note(notebook: NotebookArgument, text: Annotated[str, Field(min_length=1, max_length=10_000)]) -> str:
+async def add_note(
+    ctx: Context, notebook: NotebookArgument, text: Annotated[str, Field(min_length=1, max_length=10_000)]
+) -> str:
     """Write a note into a notebook."""
     changed = await change(notebook, lambda content: content.notes.append(text))
+    # Whoever listens is told, whichever environment serves them.
+    await ctx.notify_resource_updated(f"notebook://{notebook}")
     return f"{changed.title!r} has {len(changed.notes)} notes now."
 
 
@@ -148,12 +152,13 @@ async def confirm_deletion(notebook: str) -> Elicit[Confirmation]:
 
 @catalog.tool()
 async def delete_notebook(
-    notebook: NotebookArgument, answer: Annotated[Confirmation, Resolve(confirm_deletion)]
+    ctx: Context, notebook: NotebookArgument, answer: Annotated[Confirmation, Resolve(confirm_deletion)]
 ) -> str:
     """Delete a notebook, after a question."""
     if not answer.confirm:
         return "The notebook is still there."
     await notebooks.delete(notebook)
+    await ctx.notify_resource_updated(f"notebook://{notebook}")
     return "The notebook is deleted."
 
 
@@ -195,6 +200,13 @@ async def transfer(notebook: str, recipient: str) -> str:
     handle = await notebooks.create(content.model_dump(), ttl=KEPT, owner=ANYONE)
     await notebooks.delete(notebook)
     return f"{content.title!r} belongs to {recipient} now. Its new handle is {handle}"
+
+
+@catalog.resource("notebook://{notebook}", mime_type="text/markdown")
+async def notebook_page(notebook: str) -> str:
+    """A notebook, to read and to be told of its changes."""
+    content = await read(notebook)
+    return "\n".join([f"# {content.title}", "", *(f"- {note}" for note in content.notes)])
 
 
 @catalog.resource("info://server", mime_type="text/plain")

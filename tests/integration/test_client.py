@@ -37,10 +37,9 @@ async def test_discovers_what_the_server_says_of_itself(gateway: LocalGateway) -
         capabilities = client.server_capabilities
         assert capabilities.tools is not None
         assert capabilities.completions is not None
-        # No bus, so no subscription is offered.
-        assert not capabilities.tools.list_changed
+        assert capabilities.tools.list_changed
         assert capabilities.resources is not None
-        assert not capabilities.resources.subscribe
+        assert capabilities.resources.subscribe
 
 
 async def test_lists_everything_in_the_order_of_description(client: Client) -> None:
@@ -57,7 +56,7 @@ async def test_lists_everything_in_the_order_of_description(client: Client) -> N
     ]
     assert [resource.uri for resource in (await client.list_resources()).resources] == ["info://server"]
     templates = (await client.list_resource_templates()).resource_templates
-    assert [template.uri_template for template in templates] == ["greeting://{language}"]
+    assert [template.uri_template for template in templates] == ["notebook://{notebook}", "greeting://{language}"]
     assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["introduce"]
 
 

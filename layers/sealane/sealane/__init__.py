@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sealane.policy.bearer import BearerAuth
     from sealane.policy.cors import Cors
     from sealane.policy.principal import Principal, current_principal
+    from sealane.state.changes import publish_change
     from sealane.state.errors import (
         HandleNotFound,
         InProgress,
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
     from sealane.state.keyring import Keyring
     from sealane.state.once import once
     from sealane.state.table import Table
+    from sealane.subscription_bus import DynamoDBSubscriptionBus, SharedSubscriptionBus
 
 __all__ = [
     "ANYONE",
     "BearerAuth",
     "Catalog",
     "Cors",
+    "DynamoDBSubscriptionBus",
     "Entry",
     "GatewayAuth",
     "Handle",
@@ -51,6 +54,7 @@ __all__ = [
     "Principal",
     "RequestContext",
     "RequestRejected",
+    "SharedSubscriptionBus",
     "StaleVersion",
     "StateError",
     "StateNotConfigured",
@@ -62,6 +66,7 @@ __all__ = [
     "get_auth_context",
     "is_legacy_request",
     "once",
+    "publish_change",
 ]
 
 # Imported on first use: the gateway, the policy, the state and the local tools must come without either SDK.
@@ -70,6 +75,7 @@ _MODULES = {
     "BearerAuth": "sealane.policy.bearer",
     "Catalog": "sealane.catalog",
     "Cors": "sealane.policy.cors",
+    "DynamoDBSubscriptionBus": "sealane.subscription_bus",
     "Entry": "sealane.state.handles",
     "GatewayAuth": "sealane.authentication",
     "Handle": "sealane.state.handles",
@@ -85,6 +91,7 @@ _MODULES = {
     "Principal": "sealane.policy.principal",
     "RequestContext": "sealane.factory",
     "RequestRejected": "sealane.errors",
+    "SharedSubscriptionBus": "sealane.subscription_bus",
     "StaleVersion": "sealane.state.errors",
     "StateError": "sealane.state.errors",
     "StateNotConfigured": "sealane.state.errors",
@@ -96,6 +103,7 @@ _MODULES = {
     "get_auth_context": "sealane.policy.auth_context",
     "is_legacy_request": "sealane.era",
     "once": "sealane.state.once",
+    "publish_change": "sealane.state.changes",
 }
 
 

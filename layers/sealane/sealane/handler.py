@@ -5,7 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import anyio
 from mangum.types import LambdaContext
@@ -44,9 +44,6 @@ __all__ = ["McpHandler", "create_mcp_handler"]
 
 logger = logging.getLogger(__name__)
 
-_GRACE: Final = 0.3
-"""Seconds in which a subscription's last frames leave, of the second that the streaming runtime keeps back."""
-
 
 def create_mcp_handler(factory: ServerFactory, **options: Any) -> "McpHandler":
     """Make a Lambda handler that serves MCP, with a fresh server from `factory` for each HTTP request.
@@ -81,7 +78,7 @@ class McpHandler:
         self._options = options
         self._route = options.route.rstrip("/")
         self._cors_hostnames = frozenset[str]() if options.cors is False else origin_hostnames(options.cors.origins)
-        self._subscriptions = Subscriptions(options.subscriptions, options.max_subscriptions)
+        self._subscriptions = Subscriptions(options.subscriptions, options.max_subscriptions, options.listen_seconds)
         self.notify = Notifier(options.subscriptions)
         self._sealed_state = SealedState(options.keyring or Keyring.configured())
         if not self._sealed_state.is_shared:
@@ -232,7 +229,7 @@ class McpHandler:
                 reason = f"the tool needs {' '.join(missing)}"
                 raise self._authentication.refusal(scope, error=error, scopes=missing, reason=reason)
             server = low_level_server(product)
-            self._subscriptions.fit(product, server)
+            self._subscriptions.fit(product, server, scope)
             self._sealed_state.fit(server)
             tell_state_errors(product)
             if era == "legacy":
@@ -258,14 +255,11 @@ class McpHandler:
     ) -> None:
         """Give the client an end that it can read while there is time: the environment is killed in mid-sentence.
 
-        A subscription ends with its result, "graceful closure" in the words of `subscriptions/listen`; all else with
-        a JSON-RPC error, before the tool is cancelled: one in a thread cannot be, and must not hold the answer back.
+        It is told before the tool is cancelled: one in a thread cannot be, and must not hold the answer back. A
+        subscription has ended by then, with its result.
         """
         await anyio.sleep_until(deadline)
         try:
-            if isinstance(message, dict) and message.get("method") == "subscriptions/listen":
-                self._subscriptions.end()
-                await anyio.sleep(_GRACE)
             # Clients of the handshake revisions do not read the body of a status that is not 200.
             status = 504 if era == "modern" else 200
             rejection = RequestRejected(status, INTERNAL_ERROR, "The request took longer than this server may run")

@@ -63,7 +63,11 @@ class HandlerOptions:
             `"json"` never streams and drops mid-call notifications; `"sse"` always streams results.
         keep_alive: seconds between comment lines on an open stream; 0 sends none.
         subscriptions: the bus for `subscriptions/listen`; without one it is neither advertised nor served.
-        max_subscriptions: how many `subscriptions/listen` streams may be open at once in one environment.
+        max_subscriptions: how many `subscriptions/listen` streams may be open at once: in the whole deployment with
+            `DynamoDBSubscriptionBus`, where each holds an environment; in one environment with a bus of its own.
+        listen_seconds: how long such a stream stays open before it ends with its result and its client listens again.
+            Default: 300 where answers stream. Where they leave as a whole it is a long poll, which ends 200 ms after
+            the first event and else after 20 seconds; 25 at most, whatever is said here.
         keyring: data keys for the request state of servers that have no `request_state_security` of their own. Default:
             `Keyring.from_environment()` where the environment names a table and a key, as on Lambda; elsewhere a key
             of this process.
@@ -82,7 +86,8 @@ class HandlerOptions:
     response_mode: ResponseMode = "auto"
     keep_alive: float = 15.0
     subscriptions: SubscriptionBus | None = None
-    max_subscriptions: int = 1024
+    max_subscriptions: int = 100
+    listen_seconds: float | None = None
     keyring: Keyring | None = None
     max_request_body_size: int = 4 * 1024 * 1024
     on_error: Callable[[Exception], None] | None = None
@@ -98,6 +103,8 @@ class HandlerOptions:
         for name, smallest in (("keep_alive", 0), ("max_subscriptions", 1), ("max_request_body_size", 1)):
             if not getattr(self, name) >= smallest:
                 raise ValueError(f"{name} is at least {smallest}: got {getattr(self, name)!r}")
+        if self.listen_seconds is not None and not self.listen_seconds > 0:
+            raise ValueError(f"listen_seconds is above 0: got {self.listen_seconds!r}")
         if self.auth is not None and not (isinstance(self.auth, GatewayAuth) or hasattr(self.auth, "verify")):
             raise TypeError(f"auth is a BearerAuth(…) or a GatewayAuth(…): got {self.auth!r}")
         if self.public_url is not None and not self.public_url.startswith(("https://", "http://")):

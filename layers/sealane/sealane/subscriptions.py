@@ -1,7 +1,13 @@
 """`subscriptions/listen` and what feeds it: one bus for all the fresh servers of a handler."""
 
-from typing import Any
+import asyncio
+import functools
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.server.subscriptions import (
@@ -13,11 +19,29 @@ from mcp.server.subscriptions import (
     SubscriptionBus,
     ToolsListChanged,
 )
-from mcp_types import SubscriptionsListenRequestParams
+from mcp.shared.subscriptions import event_matches
+from mcp_types import SubscriptionFilter, SubscriptionsListenRequestParams, SubscriptionsListenResult
+from starlette.types import Scope
+
+from sealane.factory import AnyServer
+from sealane.gateway.events import BUFFERED_KEY, DEADLINE_KEY
+from sealane.subscription_bus import SharedSubscriptionBus, limit_reached
 
 __all__ = ["Notifier", "Subscriptions"]
 
-_LISTEN = "subscriptions/listen"
+_LISTEN: Final = "subscriptions/listen"
+_LIVE_SECONDS: Final = 300.0
+"""Seconds that a stream stays open where it is live."""
+_LAST_FRAMES: Final = 0.3
+"""Seconds for the end of a live stream, before the time at which answers are cut short."""
+_POLL_SECONDS: Final = 20.0
+"""Seconds that a poll waits where the answer leaves as a whole."""
+_LONGEST_POLL: Final = 25.0
+"""Seconds; what is left of the 29 that a REST API waits is for a cold start and the way of the answer."""
+_REST_OF_A_POLL: Final = 1.0
+"""Seconds that are left of the invocation when a poll ends."""
+_COMPANIONS: Final = 0.2
+"""Seconds that a poll goes on after its first event: changes come in groups."""
 
 
 class Notifier:
@@ -52,24 +76,93 @@ class Subscriptions:
 
     `MCPServer` serves `subscriptions/listen` from a bus of its own unless told otherwise. Nothing is ever
     published to the bus of a server that lives for one request, so a stream on it would hang until the time-out.
+
+    Args:
+        bus: the handler's.
+        limit: how many streams may be open at once.
+        seconds: the longest life of a stream; None for the default of the way in which answers leave.
     """
 
-    def __init__(self, bus: SubscriptionBus | None, max_subscriptions: int) -> None:
+    def __init__(self, bus: SubscriptionBus | None, limit: int, seconds: float | None) -> None:
         self._bus = bus
-        self._listen = None if bus is None else ListenHandler(bus, max_subscriptions=max_subscriptions)
+        self._limit = limit
+        self._seconds = seconds
+        self._open = 0
 
-    def fit(self, product: MCPServer[Any] | Server[Any], server: Server[Any]) -> None:
-        """Make `server` (of `product`) offer exactly the subscriptions of this handler."""
-        if self._bus is None or self._listen is None:
+    def fit(self, product: AnyServer, server: Server[Any], scope: Scope) -> None:
+        """Make `server` (of `product`) offer exactly the subscriptions of this handler, to the request of `scope`."""
+        if self._bus is None:
             # The SDK has no public way to take a handler back, and advertises what is registered.
             server._request_handlers.pop(_LISTEN, None)
             return
-        server.add_request_handler(_LISTEN, SubscriptionsListenRequestParams, self._listen)
+        listen = functools.partial(self._listen, self._bus, scope)
+        server.add_request_handler(_LISTEN, SubscriptionsListenRequestParams, listen)
         if isinstance(product, MCPServer):
             # `ctx.notify_*` publishes here; the constructor's argument is the only public way.
             product._subscriptions = self._bus
 
-    def end(self) -> None:
-        """Let every open stream end with its result, once what it still holds is sent."""
-        if self._listen is not None:
-            self._listen.close()
+    async def _listen(
+        self,
+        bus: SubscriptionBus,
+        scope: Scope,
+        ctx: ServerRequestContext[Any, Any],
+        params: SubscriptionsListenRequestParams,
+    ) -> SubscriptionsListenResult:
+        """Serve one stream, to its graceful end.
+
+        https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/subscriptions
+        """
+        loop = asyncio.get_running_loop()
+        buffered: float | None = scope.get(BUFFERED_KEY)
+        if buffered is None:
+            seconds = self._seconds or _LIVE_SECONDS
+            seconds = min(seconds, scope.get(DEADLINE_KEY, math.inf) - loop.time() - _LAST_FRAMES)
+        else:
+            seconds = min(self._seconds or _POLL_SECONDS, _LONGEST_POLL, buffered - _REST_OF_A_POLL)
+        async with self._place(bus, max(seconds, 0)):
+            heard = _Heard(bus, params.notifications)
+            # One of its own, since it is told to end this stream only.
+            listen = ListenHandler(heard, max_subscriptions=1)
+            timers = [loop.call_later(seconds, listen.close)]
+            if buffered is not None:
+                heard.first = lambda: timers.append(loop.call_later(_COMPANIONS, listen.close))
+            try:
+                return await listen(ctx, params)
+            finally:
+                for timer in timers:
+                    timer.cancel()
+
+    @asynccontextmanager
+    async def _place(self, bus: SubscriptionBus, seconds: float) -> AsyncIterator[None]:
+        """A place among the streams that may be open at once: in the deployment, or with a bus of this process here."""
+        if isinstance(bus, SharedSubscriptionBus):
+            async with bus.open_stream(limit=self._limit, seconds=seconds):
+                yield
+            return
+        if self._open >= self._limit:
+            raise limit_reached()
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+
+
+class _Heard:
+    """A bus as one stream sees it, which tells of the first event that the stream delivers."""
+
+    def __init__(self, bus: SubscriptionBus, wanted: SubscriptionFilter) -> None:
+        self.first: Callable[[], object] | None = None
+        self.publish = bus.publish
+        self._bus = bus
+        self._wanted = wanted
+        self._uris = frozenset(wanted.resource_subscriptions or ())
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        def hear(event: ServerEvent) -> None:
+            listener(event)
+            if self.first is not None and event_matches(self._wanted, self._uris, event):
+                first, self.first = self.first, None
+                first()
+
+        return self._bus.subscribe(hear)

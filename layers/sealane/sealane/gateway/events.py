@@ -12,10 +12,12 @@ from mangum.types import LambdaEvent, Scope
 
 from sealane.policy.hosts import ENDPOINT_KEY, aws_name, hostname_of
 
-__all__ = ["DEADLINE_KEY", "HttpEvent", "NotAnHttpEvent", "http_event"]
+__all__ = ["BUFFERED_KEY", "DEADLINE_KEY", "HttpEvent", "NotAnHttpEvent", "http_event"]
 
 DEADLINE_KEY: Final = "sealane.deadline"
 """Where the ASGI scope says when an answer has to be whole, in the event loop's time; not set where nobody watches."""
+BUFFERED_KEY: Final = "sealane.buffered"
+"""Where the ASGI scope says how long an answer that leaves as a whole may take, in seconds; not set for a live one."""
 
 # RFC 9110 section 5.1: a token. Starlette cannot look up a name with other letters.
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")

@@ -17,6 +17,7 @@ MAX_PARTITION_KEY: Final = 2048
 """Bytes. https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html"""
 MAX_TTL: Final = 10 * 365 * 86_400
 """Seconds. Far beyond it lies only what was meant as milliseconds."""
+_REFUSALS: Final = ("ConditionalCheckFailedException",)
 
 Item = Mapping[str, Any]
 
@@ -47,13 +48,11 @@ class Table:
             AwsRefusal: the operation's condition did not hold.
             StateUnavailable: anything else.
         """
-        return await aws.call(
-            "dynamodb",
-            operation,
-            expected=("ConditionalCheckFailedException",),
-            TableName=self.name,
-            **arguments,
-        )
+        return await aws.call("dynamodb", operation, expected=_REFUSALS, TableName=self.name, **arguments)
+
+    def call_blocking(self, operation: str, /, **arguments: Any) -> dict[str, Any]:
+        """`call` for code that has a thread to wait in."""
+        return aws.call_blocking("dynamodb", operation, expected=_REFUSALS, TableName=self.name, **arguments)
 
 
 def partition(kind: str, principal: Principal | None) -> str:
