@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
 from sealane.state.changes import Change, ChangeKind, change_log
-from sealane.state.errors import StateUnavailable
+from sealane.state.errors import InvalidValue, StateUnavailable
 from sealane.state.log import Log, LogEntry, LogReader
 from sealane.state.table import Table, expiry
 
@@ -237,9 +237,10 @@ class _Follower:
                 await self._awake.wait()
 
     def _tell(self, entry: LogEntry) -> None:
-        change = Change.from_text(entry.text)
-        event = ResourceUpdated(uri=change.uri) if change.uri is not None else _EVENTS.get(change.kind)
-        if event is None:
-            logger.warning("a change of an unknown kind was left out: %s", change.kind)
-        else:
-            self._deliver(event)
+        try:
+            change = Change.from_text(entry.text)
+        except InvalidValue as error:
+            # A newer version of this package may know more.
+            logger.warning("a change was left out: %s", error)
+            return
+        self._deliver(_EVENTS[change.kind] if change.uri is None else ResourceUpdated(uri=change.uri))

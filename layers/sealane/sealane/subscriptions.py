@@ -113,17 +113,17 @@ class Subscriptions:
         https://modelcontextprotocol.io/specification/2026-07-28/basic/utilities/subscriptions
         """
         loop = asyncio.get_running_loop()
+        now = loop.time()
         buffered: float | None = scope.get(BUFFERED_KEY)
         if buffered is None:
-            seconds = self._seconds or _LIVE_SECONDS
-            seconds = min(seconds, scope.get(DEADLINE_KEY, math.inf) - loop.time() - _LAST_FRAMES)
+            end = min(now + (self._seconds or _LIVE_SECONDS), scope.get(DEADLINE_KEY, math.inf) - _LAST_FRAMES)
         else:
-            seconds = min(self._seconds or _POLL_SECONDS, _LONGEST_POLL, buffered - _REST_OF_A_POLL)
-        async with self._place(bus, max(seconds, 0)):
+            end = now + min(self._seconds or _POLL_SECONDS, _LONGEST_POLL, buffered - _REST_OF_A_POLL)
+        async with self._place(bus, max(end - now, 0)):
             heard = _Heard(bus, params.notifications)
             # One of its own, since it is told to end this stream only.
             listen = ListenHandler(heard, max_subscriptions=1)
-            timers = [loop.call_later(seconds, listen.close)]
+            timers = [loop.call_at(end, listen.close)]
             if buffered is not None:
                 heard.first = lambda: timers.append(loop.call_later(_COMPANIONS, listen.close))
             try:

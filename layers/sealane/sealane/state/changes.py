@@ -1,7 +1,7 @@
 """Changes that open subscriptions are told of: what is kept of each in the data table, and how it gets there."""
 
 import json
-from typing import Final, Literal, NamedTuple, cast, get_args
+from typing import Final, Literal, NamedTuple, Self, get_args
 
 from sealane.state.errors import InvalidValue
 from sealane.state.log import Log
@@ -31,19 +31,29 @@ class Change(NamedTuple):
         """The form in which it is kept.
 
         Raises:
-            InvalidValue: there is no such kind of change, or it needs a URI.
+            InvalidValue: there is no such change.
         """
-        if self.kind not in get_args(ChangeKind):
-            raise InvalidValue(f"A change is one of {', '.join(get_args(ChangeKind))}: got {self.kind!r}.")
-        if (self.kind == "resource_updated") != isinstance(self.uri, str):
-            raise InvalidValue(f"A uri belongs to resource_updated and to nothing else: got {self.kind}, {self.uri!r}.")
-        return json.dumps(self, separators=(",", ":"))
+        return json.dumps(self._checked(), separators=(",", ":"))
 
     @classmethod
-    def from_text(cls, text: str) -> "Change":
-        """What `to_text` was called on."""
-        kind, uri = json.loads(text)
-        return cls(cast(ChangeKind, kind), uri)
+    def from_text(cls, text: str) -> Self:
+        """What `to_text` was called on.
+
+        Raises:
+            InvalidValue: it was not called here, or by another version of this package.
+        """
+        try:
+            change = cls(*json.loads(text))
+        except (ValueError, TypeError):
+            raise InvalidValue("This is no change.") from None
+        return change._checked()
+
+    def _checked(self) -> Self:
+        if self.kind not in get_args(ChangeKind):
+            raise InvalidValue(f"A change is one of {', '.join(get_args(ChangeKind))}: got {self.kind!r}.")
+        if isinstance(self.uri, str) != (self.kind == "resource_updated"):
+            raise InvalidValue(f"A uri belongs to resource_updated and to nothing else: got {self.kind}, {self.uri!r}.")
+        return self
 
 
 def change_log(table: Table | None = None) -> Log:

@@ -127,13 +127,14 @@ class LogReader:
             StateUnavailable: the table is out of reach; nothing is lost by it.
         """
         # What raises leaves the reader as it was.
-        late = [entry for number in self._missing for entry in await self._log.read(number, number)]
         first = self._position + 1
         entries = await self._log.read(first)
         if entries and len(entries) <= entries[-1].number - first:
             # A query is no snapshot: it can pass the place of an entry before that is written, and find what the same
             # writer wrote next. The second one finds both.
             entries = await self._log.read(first, entries[-1].number)
+        # After those, for the same reason.
+        late = [entry for number in self._missing for entry in await self._log.read(number, number)]
         now = time.monotonic()
         missing = {number: until for number, until in self._missing.items() if until > now}
         if entries:
