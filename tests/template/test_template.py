@@ -1,26 +1,16 @@
-"""The template: what CloudFormation makes of it, and what SAM CLI builds from it."""
+"""The template: what CloudFormation makes of it."""
 
-import json
-import os
-import platform
-import shutil
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import yaml
 
 from sealane.local.errors import TemplateError
 from sealane.local.security import LambdaAuthorizer, Nobody
 from sealane.local.template import Template, _read, _take_local_code, _translate, load_template
+from tests.template.conftest import Sam
 
 ROOT = Path(__file__).parents[2]
-RUNTIME = f"python3.{sys.version_info.minor}"
-TAG = f"cpython-3{sys.version_info.minor}"
-ELF_AARCH64 = 183
 
 
 @pytest.fixture(scope="module")
@@ -321,119 +311,7 @@ def test_what_cannot_be_resolved_is_an_error(tmp_path: Path, old: str, new: str,
         load_template(tmp_path / "t.yaml")
 
 
-Sam = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def sam() -> Sam:
-    """Runs SAM CLI with this interpreter on the PATH, without credentials."""
-    own = ROOT / ".venv-sam" / "bin" / "sam"
-    command = os.environ.get("SEALANE_SAM") or shutil.which("sam") or (str(own) if own.exists() else None)
-    if command is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("SAM CLI is missing: run `make test`, or set SEALANE_SAM")
-        pytest.skip("SAM CLI is missing: run `make test`, or set SEALANE_SAM")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    environ |= {
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "SAM_CLI_TELEMETRY": "0",
-    }
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(  # noqa: S603
-            [command, *arguments], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=300, check=False
-        )
-
-    return run
-
-
 def test_sam_finds_nothing_to_complain_about(sam: Sam) -> None:
     checked = sam("validate", "--lint")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "is a valid SAM Template" in checked.stdout
-
-
-@pytest.fixture(scope="module")
-def artefact(sam: Sam, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `sam build` makes for arm64 and this Python."""
-    build_dir = tmp_path_factory.mktemp("build")
-    built = sam("build", "--build-dir", str(build_dir), "--parameter-overrides", f"Runtime={RUNTIME}")
-    assert built.returncode == 0, built.stdout + built.stderr
-    return build_dir
-
-
-def test_b1_every_shared_object_is_for_arm64_and_this_python(artefact: Path) -> None:
-    libraries = [path for path in artefact.rglob("*.so*") if path.is_file()]
-    assert any("pydantic_core" in path.name for path in libraries)
-    for path in libraries:
-        header = path.read_bytes()[:20]
-        assert header[:4] == b"\x7fELF", path
-        assert int.from_bytes(header[18:20], "little") == ELF_AARCH64, path
-        assert TAG in path.name or ".abi3." in path.name, path
-
-
-def test_the_layer_holds_the_package_and_what_it_needs_only(artefact: Path) -> None:
-    layer = artefact / "SealaneLayer"
-    assert sorted(path.name for path in layer.iterdir()) == ["bin", "python"]
-    [wrapper] = (layer / "bin").iterdir()
-    assert wrapper.name == "sealane-stream"
-    assert wrapper.stat().st_mode & 0o555 == 0o555
-    packages = layer / "python"
-    assert (packages / "mangum" / "__init__.py").is_file()
-    assert (packages / "sealane" / "handler.py").is_file()
-    assert (packages / "sealane" / "gateway" / "streaming.py").is_file()
-    assert (packages / "sealane" / "py.typed").is_file()
-    assert not (packages / "sealane" / "local").exists()
-    assert not (packages / "mcp").exists()
-    unwanted = [path for path in packages.rglob("*") if path.name == "__pycache__" or path.suffix == ".egg-info"]
-    assert unwanted == []
-
-
-def test_the_function_holds_its_code_and_the_sdk(artefact: Path) -> None:
-    function = artefact / "StatelessFunction"
-    assert (function / "app.py").is_file()
-    assert (function / "mcp" / "__init__.py").is_file()
-    assert not (function / "sealane").exists()
-
-
-def test_the_authorizer_holds_no_sdk(artefact: Path) -> None:
-    function = artefact / "AuthorizerFunction"
-    assert {"app.py", "jwt", "cryptography"} <= {path.name for path in function.iterdir()}
-    assert not (function / "mcp").exists()
-
-
-def test_the_built_template_points_at_the_artefact(artefact: Path) -> None:
-    document = yaml.load((artefact / "template.yaml").read_text(), yaml.BaseLoader)  # noqa: S506
-    assert document["Resources"]["StatelessFunction"]["Properties"]["CodeUri"] == "StatelessFunction"
-
-
-SERVE = """
-import json, sys
-sys.path[:0] = sys.argv[2:]
-from app import handler
-print(json.dumps(handler(json.load(open(sys.argv[1])), None)))
-"""
-
-
-def test_what_is_built_needs_nothing_else_to_serve(sam: Sam, tmp_path: Path) -> None:
-    architecture = "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
-    overrides = f"Runtime={RUNTIME} Architecture={architecture}"
-    built = sam("build", "--build-dir", str(tmp_path), "--parameter-overrides", overrides)
-    assert built.returncode == 0, built.stdout + built.stderr
-    event = ROOT / "events" / "rest-call-hello.json"
-    folders = [tmp_path / "StatelessFunction", tmp_path / "SealaneLayer" / "python"]
-    # Isolated and without site-packages: what is not in the artefact cannot be imported.
-    command = [sys.executable, "-I", "-S", "-c", SERVE, *map(str, [event, *folders])]
-    served = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    assert served.returncode == 0, served.stderr
-    assert json.loads(served.stdout)["statusCode"] == 200
-    assert "Hello, Ada!" in served.stdout
-
-    issuer = {"SEALANE_AUTH_ISSUER": "https://issuer.example", "SEALANE_AUTH_AUDIENCE": "https://mcp.example.com/mcp"}
-    event = tmp_path / "event.json"
-    event.write_text(json.dumps({"type": "REQUEST", "methodArn": "arn:aws:execute-api:r:1:api/prod/POST/mcp"}))
-    folders = [tmp_path / "AuthorizerFunction", tmp_path / "SealaneLayer" / "python"]
-    command = [sys.executable, "-I", "-S", "-c", SERVE, *map(str, [event, *folders])]
-    asked = subprocess.run(command, capture_output=True, text=True, env=issuer, check=False)  # noqa: S603
-    assert asked.stderr.rstrip().endswith("Exception: Unauthorized"), asked.stderr
