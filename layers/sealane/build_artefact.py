@@ -36,7 +36,7 @@ _NOT_COPIED = shutil.ignore_patterns(
     *(".coverage", "htmlcov"),
 )
 _NEVER_IMPORTED = (
-    *("bin", "*/tests", "tests", "*/py.typed", "*/__pycache__"),
+    *("bin", "*/tests", "tests", "*/py.typed"),
     *("*.c", "*.cc", "*.cpp", "*.h", "*.hpp", "*.pxd", "*.pyx", "*.rs"),
     # They are for mypy, pytest, a command line and a comparison, which no function has.
     *("pydantic/mypy.py", "pydantic/v1/mypy.py", "anyio/pytest_plugin.py", "mcp/cli", "jsonschema/benchmarks"),
@@ -173,12 +173,13 @@ def compile_sources(folder: Path, on_lambda: str, *, keep: bool) -> None:
     """Compiles sources to bytecode that is valid whatever times the files get from a zip.
 
     Args:
-        folder: will be in `sys.path`; nothing in it is compiled yet.
+        folder: will be in `sys.path`.
         on_lambda: where it is on Lambda, for tracebacks.
         keep: whether the sources stay, with the bytecode in `__pycache__`, and what is wrong with them is told.
             Otherwise the bytecode takes their place; what is no module, or is for another Python, stays.
     """
-    # Without the source's text a traceback has no use for the columns in it, a fifth of the bytecode.
+    remove(folder, ["__pycache__", "*/__pycache__"])
+    # Without the source's text a traceback has no use for the columns in it.
     options = ["-I"] if keep else ["-I", "-X", "no_debug_ranges"]
     paths = ["-s", str(folder), "-p", on_lambda, str(folder)]
     command = [sys.executable, *options, "-m", "compileall", "-q" if keep else "-bqq"]
@@ -233,7 +234,7 @@ def main() -> None:
         python = python_of(target.runtime)
         if python is None:
             fail(f"{arguments.name} needs {target.runtime} with pip on the PATH, or another Runtime in the template")
-        os.execv(python, [python, *sys.argv])  # noqa: S606
+        os.execv(python, [python, "-P", *sys.argv])  # noqa: S606
     print(f"{arguments.name} is built for {target.runtime} on {target.architecture}", flush=True)
 
     whole = bool(os.environ.get("SEALANE_WHOLE_PACKAGES"))

@@ -282,6 +282,7 @@ def wheel(folder: Path, tag: str = "py3-none-any") -> Path:
         "tiny/__init__.pyi": "",
         "tiny/py.typed": "",
         "tiny/data.json": "{}",
+        "tiny/__pycache__/__init__.cpython-38.pyc": "",
         "tiny/other-python/legacy.py": "print 1\n",
         "tiny/tests/test_tiny.py": "",
         "tiny-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n\nLong text.\n",
