@@ -1,6 +1,12 @@
 """The stateless function: Lambda calls `handler(event, context)`."""
 
+import os
+
 from sealane import DynamoDBSubscriptionBus, create_mcp_handler
 from server import create_server
 
-handler = create_mcp_handler(create_server, subscriptions=DynamoDBSubscriptionBus())
+# Clients that can be told of changes wait, as they connect, for a stream to begin. A gateway that buffers brings that
+# with the end of a poll, which is too late for them.
+streaming = "AWS_LAMBDA_EXEC_WRAPPER" in os.environ
+
+handler = create_mcp_handler(create_server, subscriptions=DynamoDBSubscriptionBus() if streaming else None)

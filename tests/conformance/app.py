@@ -1,16 +1,12 @@
-"""The function under the referee: Lambda calls `handler(event, context)`.
-
-With `CONFORMANCE_SUBSCRIPTIONS=memory` it also serves `subscriptions/listen`. That bus does not leave its environment,
-so it is for targets that stream and have one environment, or for a look at what a shared bus has to do.
-"""
+"""The function under the referee: Lambda calls `handler(event, context)`."""
 
 import os
 
-from mcp.server.subscriptions import InMemorySubscriptionBus
-
-from sealane import create_mcp_handler
+from sealane import DynamoDBSubscriptionBus, create_mcp_handler
 from server import create_server
 
-bus = InMemorySubscriptionBus() if os.environ.get("CONFORMANCE_SUBSCRIPTIONS") == "memory" else None
+# The referee waits 0.8 s for an acknowledgement, which a buffering gateway delivers when the poll has ended, and 1.5 s
+# for a change. It leaves live streams open, each of which holds an environment.
+LISTEN_SECONDS = 2 if "AWS_LAMBDA_EXEC_WRAPPER" in os.environ else 0.4
 
-handler = create_mcp_handler(create_server, subscriptions=bus)
+handler = create_mcp_handler(create_server, subscriptions=DynamoDBSubscriptionBus(), listen_seconds=LISTEN_SECONDS)

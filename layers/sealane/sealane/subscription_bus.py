@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -31,6 +31,7 @@ __all__ = ["DynamoDBSubscriptionBus", "SharedSubscriptionBus", "limit_reached"]
 logger = logging.getLogger(__name__)
 
 Listener = Callable[[ServerEvent], None]
+CatchUp = Callable[[], Coroutine[Any, Any, object]]
 
 _FAST: Final = 0.1
 """Seconds between two looks at the log while something happens."""
@@ -38,9 +39,11 @@ _AT_REST: Final = 1.0
 """Seconds between two looks while nothing does."""
 _CALM: Final = 5.0
 """Seconds without a change after which nothing happens."""
-_LEASES: Final = "listeners"
-_LEASE_MARGIN: Final = 10.0
+_PLACES: Final = "listeners"
+"""Partition key of the places that open streams take."""
+_PLACE_MARGIN: Final = 10.0
 """Seconds between a stream's longest life and the end of the place that it takes."""
+_TRIES: Final = 5
 
 _KINDS: Final[dict[type[ToolsListChanged | PromptsListChanged | ResourcesListChanged], ChangeKind]] = {
     ToolsListChanged: "tools_changed",
@@ -58,10 +61,11 @@ class SharedSubscriptionBus(SubscriptionBus, Protocol):
     handler to keep its promises: no change lost once a stream is acknowledged, no more streams than allowed.
     """
 
-    def open_stream(self, *, limit: int, seconds: float) -> AbstractAsyncContextManager[None]:
+    def open_stream(self, *, limit: int, seconds: float) -> AbstractAsyncContextManager[CatchUp]:
         """Enter before a stream subscribes, leave when it has ended.
 
         Every change that is published after the entering reaches those who subscribe before they wait for anything.
+        What is given brings the changes that were published up to its call: the last thing before a stream ends.
 
         Args:
             limit: how many streams may be open at once in all environments.
@@ -130,42 +134,60 @@ class DynamoDBSubscriptionBus:
         return unsubscribe
 
     @asynccontextmanager
-    async def open_stream(self, *, limit: int, seconds: float) -> AsyncIterator[None]:
+    async def open_stream(self, *, limit: int, seconds: float) -> AsyncIterator[CatchUp]:
         """See `SharedSubscriptionBus`. The place of an environment that is gone is free when its stream had to end."""
-        lease = {"pk": {"S": _LEASES}, "sk": {"S": secrets.token_urlsafe(12)}}
+        place = f"{time.time():.3f} {secrets.token_urlsafe(12)}"
         follower = self._follow()
         try:
             try:
-                until = {"N": str(expiry(seconds + _LEASE_MARGIN))}
-                await self._table.call("put_item", Item=lease | {"expires_at": until})
-                # Of two who come at once, whoever is written last counts both: there are never too many.
-                if await self._count_leases() > limit:
-                    raise limit_reached()
+                await self._take_place(place, limit, seconds)
                 await follower.start()
             except StateUnavailable as error:
                 raise MCPError(INTERNAL_ERROR, str(error)) from error
-            yield
+            yield follower.look
         finally:
             self._unfollow()
             with anyio.CancelScope(shield=True), suppress(StateUnavailable):
-                await self._table.call("delete_item", Key=lease)
+                await self._table.call("delete_item", Key=_key(place))
 
-    async def _count_leases(self) -> int:
+    async def _take_place(self, place: str, limit: int, seconds: float) -> None:
+        """Take one of the places of all environments.
+
+        Of those who come at once, whoever is written last sees all others: there are never too many. Who came first
+        waits until the others have given theirs back.
+
+        Raises:
+            MCPError: all are taken.
+            StateUnavailable: the table is out of reach.
+        """
+        until = {"N": str(expiry(seconds + _PLACE_MARGIN))}
+        await self._table.call("put_item", Item=_key(place) | {"expires_at": until})
+        for _ in range(_TRIES):
+            taken = await self._places()
+            if len(taken) <= limit:
+                return
+            if place not in taken[:limit]:
+                break
+            await anyio.sleep(_FAST)
+        raise limit_reached()
+
+    async def _places(self) -> list[str]:
+        """All that are taken, in the order of the clocks of those who took them."""
+        places: list[str] = []
         page: dict[str, Any] = {}
-        count = 0
         while True:
             answer = await self._table.call(
                 "query",
-                KeyConditionExpression="pk = :leases",
+                KeyConditionExpression="pk = :places",
                 FilterExpression="expires_at > :now",
-                ExpressionAttributeValues={":leases": {"S": _LEASES}, ":now": {"N": str(int(time.time()))}},
-                Select="COUNT",
+                ExpressionAttributeValues={":places": {"S": _PLACES}, ":now": {"N": str(int(time.time()))}},
+                ProjectionExpression="sk",
                 ConsistentRead=True,
                 **page,
             )
-            count += int(answer["Count"])
+            places += [item["sk"]["S"] for item in answer["Items"]]
             if "LastEvaluatedKey" not in answer:
-                return count
+                return places
             page = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
     def _follow(self) -> "_Follower":
@@ -188,52 +210,69 @@ class DynamoDBSubscriptionBus:
                 logger.exception("a listener raised; the others are called all the same")
 
 
+def _key(place: str) -> dict[str, Any]:
+    return {"pk": {"S": _PLACES}, "sk": {"S": place}}
+
+
 class _Follower:
-    """Reads the log in a task of the running event loop, from `start` to `stop`."""
+    """Looks at the log in a task of the running event loop, from the beginning to `stop`."""
 
     def __init__(self, log: Log, deliver: Listener) -> None:
         self._log = log
         self._deliver = deliver
         self._reader: LogReader | None = None
-        self._starting = asyncio.Lock()
+        self._looking = asyncio.Lock()
         self._awake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def start(self) -> LogReader:
+    async def start(self) -> None:
         """Returns once all that is added from now on will be delivered.
 
         Raises:
             StateUnavailable: the table is out of reach.
         """
-        async with self._starting:
-            if self._reader is None:
-                self._reader = LogReader(self._log, await self._log.end())
-            return self._reader
+        async with self._looking:
+            await self._start()
+
+    async def look(self) -> bool:
+        """Deliver what was added up to now; whether there was anything."""
+        async with self._looking:
+            try:
+                entries = await (await self._start()).read()
+            except StateUnavailable:
+                logger.error("the changes are out of reach; open streams get them later")
+                return False
+            except Exception:
+                logger.exception("the changes cannot be read; open streams get them later")
+                return False
+            for entry in entries:
+                self._tell(entry)
+                # Each stream gets a chance to send this one before the next.
+                await anyio.lowlevel.checkpoint()
+            return bool(entries)
 
     def wake(self) -> None:
-        """Look at the log at once."""
+        """Look at once."""
         self._awake.set()
 
     def stop(self) -> None:
         """Look no more."""
         self._task.cancel()
 
+    async def _start(self) -> LogReader:
+        if self._reader is None:
+            self._reader = LogReader(self._log, await self._log.end())
+        return self._reader
+
     async def _run(self) -> None:
-        last_change = -_CALM
+        # Somebody has come, who may well change something next.
+        last_event = time.monotonic()
         while True:
-            entries: list[LogEntry] = []
-            try:
-                entries = await (await self.start()).read()
-            except StateUnavailable:
-                logger.error("the changes are out of reach; open streams will get them later")
-            for entry in entries:
-                self._tell(entry)
-                # Each stream gets a chance to send this one before the next.
-                await anyio.lowlevel.checkpoint()
-            now = time.monotonic()
-            last_change = now if entries else last_change
+            # Before the look: a change that is published meanwhile may come too late for it.
             self._awake.clear()
-            with anyio.move_on_after(_FAST if now - last_change < _CALM else _AT_REST):
+            if await self.look():
+                last_event = time.monotonic()
+            with anyio.move_on_after(_FAST if time.monotonic() - last_event < _CALM else _AT_REST):
                 await self._awake.wait()
 
     def _tell(self, entry: LogEntry) -> None:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import anyio
+import anyio.lowlevel
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.mcpserver import MCPServer
@@ -25,7 +27,7 @@ from starlette.types import Scope
 
 from sealane.factory import AnyServer
 from sealane.gateway.events import BUFFERED_KEY, DEADLINE_KEY
-from sealane.subscription_bus import SharedSubscriptionBus, limit_reached
+from sealane.subscription_bus import CatchUp, SharedSubscriptionBus, limit_reached
 
 __all__ = ["Notifier", "Subscriptions"]
 
@@ -42,6 +44,8 @@ _REST_OF_A_POLL: Final = 1.0
 """Seconds that are left of the invocation when a poll ends."""
 _COMPANIONS: Final = 0.2
 """Seconds that a poll goes on after its first event: changes come in groups."""
+_LAST_LOOK: Final = 0.1
+"""Seconds, at the most, for what was published up to the end of a stream."""
 
 
 class Notifier:
@@ -119,40 +123,53 @@ class Subscriptions:
             end = min(now + (self._seconds or _LIVE_SECONDS), scope.get(DEADLINE_KEY, math.inf) - _LAST_FRAMES)
         else:
             end = now + min(self._seconds or _POLL_SECONDS, _LONGEST_POLL, buffered - _REST_OF_A_POLL)
-        async with self._place(bus, max(end - now, 0)):
+        async with self._place(bus, max(end - now, 0)) as catch_up:
             heard = _Heard(bus, params.notifications)
             # One of its own, since it is told to end this stream only.
             listen = ListenHandler(heard, max_subscriptions=1)
-            timers = [loop.call_at(end, listen.close)]
-            if buffered is not None:
-                heard.first = lambda: timers.append(loop.call_later(_COMPANIONS, listen.close))
+            ending = loop.create_task(_end(listen, end, heard if buffered is not None else None, catch_up))
             try:
                 return await listen(ctx, params)
             finally:
-                for timer in timers:
-                    timer.cancel()
+                ending.cancel()
 
     @asynccontextmanager
-    async def _place(self, bus: SubscriptionBus, seconds: float) -> AsyncIterator[None]:
+    async def _place(self, bus: SubscriptionBus, seconds: float) -> AsyncIterator[CatchUp]:
         """A place among the streams that may be open at once: in the deployment, or with a bus of this process here."""
         if isinstance(bus, SharedSubscriptionBus):
-            async with bus.open_stream(limit=self._limit, seconds=seconds):
-                yield
+            async with bus.open_stream(limit=self._limit, seconds=seconds) as catch_up:
+                yield catch_up
             return
         if self._open >= self._limit:
             raise limit_reached()
         self._open += 1
         try:
-            yield
+            yield anyio.lowlevel.checkpoint
         finally:
             self._open -= 1
 
 
+async def _end(listen: ListenHandler, end: float, poll: "_Heard | None", catch_up: CatchUp) -> None:
+    """End a stream at a time of the event loop, a poll soon after its first event, with what was published by then."""
+    loop = asyncio.get_running_loop()
+    if poll is not None:
+        with anyio.move_on_after(end - loop.time()):
+            await poll.event.wait()
+            end = min(end, loop.time() + _COMPANIONS)
+    await anyio.sleep_until(end)
+    await asyncio.wait([loop.create_task(catch_up())], timeout=_LAST_LOOK)
+    listen.close()
+
+
 class _Heard:
-    """A bus as one stream sees it, which tells of the first event that the stream delivers."""
+    """A bus as one stream sees it.
+
+    Attributes:
+        event: is set with the first event that the stream delivers.
+    """
 
     def __init__(self, bus: SubscriptionBus, wanted: SubscriptionFilter) -> None:
-        self.first: Callable[[], object] | None = None
+        self.event = asyncio.Event()
         self.publish = bus.publish
         self._bus = bus
         self._wanted = wanted
@@ -161,8 +178,7 @@ class _Heard:
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         def hear(event: ServerEvent) -> None:
             listener(event)
-            if self.first is not None and event_matches(self._wanted, self._uris, event):
-                first, self.first = self.first, None
-                first()
+            if event_matches(self._wanted, self._uris, event):
+                self.event.set()
 
         return self._bus.subscribe(hear)

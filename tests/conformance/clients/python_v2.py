@@ -9,6 +9,7 @@ from typing import Any
 
 from mcp import Client
 from mcp.client import ClientRequestContext
+from mcp.client.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp_types import CallToolResult, ElicitRequestFormParams, ElicitRequestParams, ElicitResult
 
@@ -71,16 +72,37 @@ async def walk(client: Client, era: str) -> dict[str, Any]:
     prompt = await client.get_prompt("introduce", {"name": "Ada", "language": "fr"})
     steps["prompt"] = prompt.messages[0].content.text  # type: ignore[union-attr]
 
-    try:
-        if era == "modern":
-            async with client.listen(tools_list_changed=True):
-                steps["listen"] = "served"
-        else:
+    if era == "modern":
+        steps["listen"] = await listen(client)
+    else:
+        try:
             await client.subscribe_resource("info://server")
             steps["listen"] = "served"
-    except MCPError as error:
-        steps["listen"] = {"error": str(error)}
+        except MCPError as error:
+            steps["listen"] = {"error": str(error)}
     return steps
+
+
+async def listen(client: Client) -> str | None:
+    """Write into a notebook until told of it: through a buffering gateway nothing else says that somebody listens."""
+    made = await client.call_tool("create_notebook", {"title": "News"})
+    notebook = made.structured_content["notebook"]
+    told = None
+
+    async def write() -> None:
+        while told is None:
+            await asyncio.sleep(0.3)
+            await client.call_tool("add_note", {"notebook": notebook, "text": "New"})
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(write())
+        async with client.listen(resource_subscriptions=[f"notebook://{notebook}"]) as changes:
+            async for change in changes:
+                told = "told" if change == ResourceUpdated(uri=f"notebook://{notebook}") else repr(change)
+                break
+            else:
+                told = "nothing"
+    return told
 
 
 async def main(url: str, era: str) -> None:

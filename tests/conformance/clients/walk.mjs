@@ -23,7 +23,7 @@ export function text(result) {
  *
  * @param client a client that is connected
  * @param call calls a tool: name, arguments, and a function that gets each progress
- * @param listen asks to be told about changes
+ * @param listen asks to be told about changes; resolves to what came of it, if that is more than a yes
  * @param questions the questions that `answer` has answered
  */
 export async function walk(client, call, listen, questions) {
@@ -56,6 +56,6 @@ export async function walk(client, call, listen, questions) {
     const prompt = await client.getPrompt({ name: 'introduce', arguments: { name: 'Ada', language: 'fr' } });
     steps.prompt = prompt.messages[0].content.text;
 
-    steps.listen = await listen().then(() => 'served', error => ({ error: error.message }));
+    steps.listen = await listen().then(told => (typeof told === 'string' ? told : 'served'), error => ({ error: error.message }));
     return steps;
 }

@@ -21,6 +21,8 @@ INIT_LIMIT = 10
 
 https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html#runtimes-lifecycle-ib
 """
+_LAST_STEPS = 1.0
+"""Seconds that an environment is given between the end of its answer and its asking for the next event."""
 LOG_TAIL = 4096
 """Bytes of an invocation's log that its caller can have.
 
@@ -358,7 +360,8 @@ class Pool:
         self._stopped = False
         self._environments: list[Environment] = []
         self._idle: list[Environment] = []
-        self._serving: set[asyncio.Task[Outcome]] = set()
+        self._serving: dict[asyncio.Task[Outcome], Invocation] = {}
+        self._given_back = asyncio.Event()
 
     @property
     def environments(self) -> tuple[Environment, ...]:
@@ -440,12 +443,12 @@ class Pool:
         Raises:
             Throttled: all environments are busy.
         """
-        if len(self._serving) >= self._concurrency:
+        if sum(not invocation.ended for invocation in self._serving.values()) >= self._concurrency:
             raise Throttled(f"all {self._concurrency} environments of {self._function.name} are busy")
         invocation = Invocation(event, self._function.arn, trace_id, client_context)
         serving = asyncio.create_task(self._serve(invocation))
-        self._serving.add(serving)
-        serving.add_done_callback(self._serving.discard)
+        self._serving[serving] = invocation
+        serving.add_done_callback(self._serving.pop)
         return ResponseStream(invocation, serving)
 
     async def stop(self) -> None:
@@ -471,6 +474,7 @@ class Pool:
 
     async def _take(self) -> tuple[Environment, float | None, float]:
         """An environment that is ready, the milliseconds of its cold start, and the seconds that are left."""
+        await self._await_one_that_has_answered()
         self._idle = [environment for environment in self._idle if environment.alive]
         if self._idle:
             # The one that has waited longest: requests in a row reach different environments, so that nothing is
@@ -484,6 +488,18 @@ class Pool:
             # Lambda starts it once more, now within the function's time-out ("suppressed init"):
             # https://docs.aws.amazon.com/lambda/latest/dg/lambda-runtime-environment.html#runtimes-lifecycle-ib
             return await self._take_at_second_try(environment.number)
+
+    async def _await_one_that_has_answered(self) -> None:
+        """Give an environment time to ask for its next event.
+
+        A client can have the end of a streamed answer, and come back, before that. One that goes on working after its
+        answer is not waited for: on AWS, too, another one serves then.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_STEPS):
+                while not self._idle and len(self._serving) > self._concurrency:
+                    self._given_back.clear()
+                    await self._given_back.wait()
 
     async def _take_at_second_try(self, number: int) -> tuple[Environment, float | None, float]:
         started = time.perf_counter()
@@ -502,6 +518,7 @@ class Pool:
             await environment.stop()
         elif environment.alive:
             self._idle.append(environment)
+        self._given_back.set()
 
     def _new(self, number: int | None = None) -> Environment:
         if self._stopped:

@@ -12,11 +12,13 @@ import sys
 import threading
 from typing import Any
 
-from moto.dynamodb.models.dynamo_type import LimitedSizeDict
+from moto.dynamodb.models.dynamo_type import DynamoType, LimitedSizeDict
+from moto.dynamodb.models.table import Table
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
 _add = LimitedSizeDict.__setitem__
+_query_all = Table.query
 
 
 def _set(item: LimitedSizeDict, name: str, value: Any) -> None:
@@ -30,9 +32,36 @@ def _set(item: LimitedSizeDict, name: str, value: Any) -> None:
         raise
 
 
+def _query(
+    table: Table,
+    hash_key: DynamoType | None,
+    range_comparison: str | None,
+    range_objs: list[DynamoType],
+    limit: int,
+    exclusive_start_key: dict[str, Any],
+    scan_index_forward: bool,
+    projection_expressions: list[list[str]] | None,
+    index_name: str | None = None,
+    *more: Any,
+    **named: Any,
+) -> Any:
+    """Answers a query. moto sorts and measures all items of a table for it, which takes seconds when there are many."""
+    if index_name is None and hash_key is not None and table.range_key_attr:
+        items = list(table.items.get(hash_key, {}).values())
+        if range_comparison:
+            items = [item for item in items if item.range_key.compare(range_comparison, range_objs)]
+        table.all_items = lambda: items  # type: ignore[method-assign]
+    page = (limit, exclusive_start_key, scan_index_forward, projection_expressions, index_name)
+    try:
+        return _query_all(table, hash_key, range_comparison, range_objs, *page, *more, **named)
+    finally:
+        vars(table).pop("all_items", None)
+
+
 def main() -> None:
     """Serves until standard input ends."""
     LimitedSizeDict.__setitem__ = _set  # type: ignore[method-assign]
+    Table.query = _query  # type: ignore[method-assign, assignment]
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     app = DomainDispatcherApplication(create_backend_app)
     server = make_server("127.0.0.1", 0, app, request_handler=MotoRequestHandler)

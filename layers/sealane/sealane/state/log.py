@@ -87,6 +87,8 @@ class Log:
     async def read(self, first: int, last: int | None = None) -> list[LogEntry]:
         """Entries from number `first` on, up to number `last`, in their order; a page of them.
 
+        Whether they have expired is not asked: readers want what was added since they came.
+
         Raises:
             StateUnavailable: the table is out of reach.
         """
