@@ -11,8 +11,8 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.mcpserver import MCPServer
 
 from sealane import Catalog, McpHandler, RequestContext, create_mcp_handler, current_principal, get_auth_context
-from sealane.authentication import GatewayAuth
 from sealane.policy.bearer import BearerAuth
+from sealane.policy.gateway_auth import GatewayAuth
 from tests.events import NO_CONTEXT, SHAPES, Answer, Event, Message, Shape, answer, legacy, make_event, modern
 from tests.unit.asgi import fetch, starlette_request
 from tests.unit.issuer import AUDIENCE, Issuer

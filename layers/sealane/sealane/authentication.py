@@ -1,181 +1,32 @@
-"""Who is calling: what API Gateway says, what a bearer token says, what the code in front says; and the refusal."""
-
-import os
-import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+"""The verified caller as the SDK has it: an `AccessToken`, which tools can ask for."""
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken, principal_components
 from starlette.authentication import AuthCredentials
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
-from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestRejected
-from sealane.gateway.identity import invoke_url, verified_caller
-from sealane.policy.caller import CLOCK_SKEW, ISSUER_VARIABLE, SCOPES_VARIABLE, Caller, MalformedClaims
+from sealane.gateway.authentication import Authentication
+from sealane.policy.caller import Caller
 from sealane.policy.principal import Principal
-from sealane.policy.protected_resource import WELL_KNOWN, BearerError, ProtectedResource
 
-if TYPE_CHECKING:
-    # Only who verifies tokens pays for PyJWT.
-    from sealane.policy.bearer import BearerAuth
-
-__all__ = ["Authentication", "GatewayAuth", "principal_of"]
-
-MODE_VARIABLE: Final = "SEALANE_AUTH_MODE"
-PUBLIC_URL_VARIABLE: Final = "SEALANE_PUBLIC_URL"
+__all__ = ["authenticated", "principal_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayAuth:
-    """Callers are verified by API Gateway: a request without a verified caller is refused.
+async def authenticated(authentication: Authentication, request: Request) -> Scope:
+    """The ASGI scope of `request`, with the verified caller as its user where there is one.
 
-    Args:
-        issuer: the authorization server that clients are led to; `None` where callers have no tokens (IAM).
-        required_scopes: what every caller needs.
+    Raises:
+        RequestRejected: see `Authentication.caller`.
     """
-
-    issuer: str | None = None
-    required_scopes: tuple[str, ...] = ()
-
-    @classmethod
-    def configured(cls) -> Self | None:
-        """What `SEALANE_AUTH_MODE`, `SEALANE_AUTH_ISSUER` and `SEALANE_AUTH_SCOPES` say; `None` for an open server."""
-        if os.environ.get(MODE_VARIABLE, "none") == "none":
-            return None
-        scopes = tuple(os.environ.get(SCOPES_VARIABLE, "").split())
-        return cls(issuer=os.environ.get(ISSUER_VARIABLE) or None, required_scopes=scopes)
-
-
-class Authentication:
-    """Finds the caller of each request, and refuses who has to be known and is not.
-
-    Args:
-        auth: who has to verify callers; `None` for a server that is open, where whoever is known is known all the same.
-        public_url: URL of the deployment without the route; by default the name that AWS gave it, from the event.
-        route: path of the endpoint.
-    """
-
-    def __init__(self, auth: "BearerAuth | GatewayAuth | None", public_url: str | None, route: str) -> None:
-        self._auth = auth
-        self._public_url = public_url or os.environ.get(PUBLIC_URL_VARIABLE) or None
-        self._route = route
-
-    async def authenticate(self, request: Request) -> Scope:
-        """The ASGI scope of `request`, with the verified caller as its user where there is one.
-
-        The caller that the code in front has set (`fetch(auth_info=…)`) counts first, then a bearer token that we have
-        verified, then what the gateway says. None of them is believed while another says something else.
-
-        Raises:
-            RequestRejected: 401 with a challenge where a caller is needed and not known, 403 where it lacks scopes,
-                503 while tokens cannot be verified, 500 when two say different things.
-        """
-        scope = request.scope
-        if self._auth is not None and _has_two_tokens(request):
-            # The gateway may know one of them.
-            raise self.refusal(scope, error="invalid_token", reason="more than one Authorization header")
-        user = scope.get("user")
-        found = [user.access_token] if isinstance(user, AuthenticatedUser) else []
-        if self._auth is not None and not isinstance(self._auth, GatewayAuth):
-            found.append(await self._bearer(self._auth, request))
-        if isinstance(event := scope.get("aws.event"), Mapping):
-            found += self._gateway(scope, event)
-        if len({principal_components(each) for each in found}) > 1:
-            reason = "those who have verified the caller do not agree on who it is"
-            raise RequestRejected(500, INTERNAL_ERROR, "Internal server error", reason=reason)
-        if not found:
-            if self._auth is not None:
-                raise self.refusal(scope, reason="no verified caller")
-            return scope
-        caller = found[0]
-        needed = self._auth.required_scopes if self._auth is not None else ()
-        if not set(needed) <= set(caller.scopes):
-            reason = f"the caller lacks one of {' '.join(needed)}"
-            raise self.refusal(scope, error="insufficient_scope", scopes=needed, reason=reason)
-        return {**scope, "user": AuthenticatedUser(caller), "auth": AuthCredentials(caller.scopes)}
-
-    def refusal(
-        self, scope: Scope, *, error: BearerError | None = None, scopes: Iterable[str] = (), reason: str
-    ) -> RequestRejected:
-        """The refusal of a request, with a challenge that leads to a token (RFC 9728 section 5.1).
-
-        Args:
-            error: `insufficient_scope` is 403, everything else 401 (RFC 6750 section 3.1).
-            scopes: what the call needs.
-            reason: for the log.
-        """
-        resource = self._resource(scope)
-        challenge = resource.challenge(error, scopes) if resource else "Bearer"
-        status, message = 401, "Sign in: this needs a bearer token"
-        if error == "invalid_token":
-            message = "Sign in again: the token is not accepted here"
-        elif error == "insufficient_scope":
-            status, message = 403, f"The token lacks a scope; needed: {' '.join(scopes)}"
-        headers = {"WWW-Authenticate": challenge}
-        return RequestRejected(status, INVALID_REQUEST, message, reason=reason, headers=headers)
-
-    def metadata(self, request: Request, path: str) -> Response | None:
-        """The document that `path` names, if it is one of ours; it is read without a token (RFC 9728 section 3).
-
-        Raises:
-            RequestRejected: 404 where there is nothing to say, 405 for other methods than GET.
-        """
-        if path.rstrip("/") not in (WELL_KNOWN, WELL_KNOWN + self._route):
-            return None
-        if request.method not in ("GET", "HEAD"):
-            raise RequestRejected(405, INVALID_REQUEST, "Method not allowed: send GET", headers={"Allow": "GET, HEAD"})
-        if (resource := self._resource(request.scope)) is None:
-            raise RequestRejected(404, INVALID_REQUEST, "Not found", reason="no issuer or no public URL is configured")
-        return JSONResponse(resource.metadata(), headers={"Cache-Control": "public, max-age=3600"})
-
-    async def _bearer(self, auth: "BearerAuth", request: Request) -> AccessToken:
-        from sealane.policy.bearer import IssuerUnavailable, NoToken, TokenRefused, bearer_token
-
-        try:
-            token = bearer_token(request.headers.getlist("authorization"))
-            return _access_token(await auth.verify(token), token)
-        except NoToken as refused:
-            raise self.refusal(request.scope, reason=str(refused)) from None
-        except TokenRefused as refused:
-            raise self.refusal(request.scope, error="invalid_token", reason=str(refused)) from None
-        except IssuerUnavailable as error:
-            message = "Tokens cannot be verified at the moment. Send the same request again in a few seconds"
-            raise RequestRejected(503, INTERNAL_ERROR, message, reason=str(error)) from None
-
-    def _gateway(self, scope: Scope, event: Mapping[str, Any]) -> list[AccessToken]:
-        """The caller that the gateway has verified, if any; it keeps what an authorizer said for a while."""
-        try:
-            caller = verified_caller(event)
-        except MalformedClaims as error:
-            raise self.refusal(scope, error="invalid_token", reason=f"the gateway's identity: {error}") from None
-        if caller is None:
-            return []
-        if caller.expires_at is not None and caller.expires_at + CLOCK_SKEW < time.time():
-            raise self.refusal(scope, error="invalid_token", reason="the token that the gateway knows has expired")
-        return [_access_token(caller)]
-
-    def _resource(self, scope: Scope) -> ProtectedResource | None:
-        """This endpoint, if it is known where it is and who gives tokens for it."""
-        event = scope.get("aws.event")
-        url = self._public_url or (invoke_url(event) if isinstance(event, Mapping) else None)
-        if url is None or self._auth is None or self._auth.issuer is None:
-            return None
-        return ProtectedResource(
-            url=url.rstrip("/") + self._route,
-            route=self._route,
-            issuer=self._auth.issuer,
-            scopes=self._auth.required_scopes,
-        )
-
-
-def _has_two_tokens(request: Request) -> bool:
-    """Whether there is more than one `Authorization`; gateways join them with a comma, which no bearer token has."""
-    given = request.headers.getlist("authorization")
-    return len(given) > 1 or any(each.lower().startswith("bearer ") and "," in each for each in given)
+    scope = request.scope
+    user = scope.get("user")
+    given = user.access_token if isinstance(user, AuthenticatedUser) else None
+    caller = await authentication.caller(request, _caller(given) if given is not None else None)
+    if caller is None:
+        return scope
+    token = given or AccessToken(**caller.token_fields)
+    return {**scope, "user": AuthenticatedUser(token), "auth": AuthCredentials(token.scopes)}
 
 
 def principal_of(auth_info: AccessToken | None) -> Principal | None:
@@ -183,16 +34,6 @@ def principal_of(auth_info: AccessToken | None) -> Principal | None:
     return Principal(*principal_components(auth_info)) if auth_info is not None else None
 
 
-def _access_token(caller: Caller, token: str = "") -> AccessToken:
-    """The caller as the SDK has it; its token is there only if it was verified here."""
-    claims: dict[str, Any] = {**caller.claims}
-    if caller.issuer is not None:
-        claims["iss"] = caller.issuer
-    return AccessToken(
-        token=token,
-        client_id=caller.client_id,
-        scopes=list(caller.scopes),
-        expires_at=caller.expires_at,
-        subject=caller.subject,
-        claims=claims,
-    )
+def _caller(given: AccessToken) -> Caller:
+    client_id, issuer, subject = principal_components(given)
+    return Caller(client_id=client_id, issuer=issuer, subject=subject, scopes=tuple(given.scopes))

@@ -18,20 +18,19 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sealane import compatibility, stateless
-from sealane.authentication import Authentication, GatewayAuth, principal_of
+from sealane.authentication import authenticated, principal_of
 from sealane.catalog import missing_scopes
-from sealane.era import Era, decode, era_of
-from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestId, RequestRejected, error_response
+from sealane.era import Era, era_of
+from sealane.errors import INTERNAL_ERROR, RequestRejected
 from sealane.factory import RequestContext, ServerFactory, ServerMaker, low_level_server
 from sealane.gateway.buffered import BufferedGateway
+from sealane.gateway.endpoint import Answer, Endpoint, request_id_of
 from sealane.gateway.events import DEADLINE_KEY
 from sealane.gateway.loop import environment_loop
 from sealane.options import HandlerOptions, handler_options
 from sealane.policy.auth_context import auth_context
 from sealane.policy.body import read_body
-from sealane.policy.cors import cors_middleware
-from sealane.policy.hosts import check_host
-from sealane.policy.origins import check_origin, origin_hostnames
+from sealane.policy.json_text import decode
 from sealane.policy.principal import principal_context
 from sealane.policy.protected_resource import BearerError
 from sealane.request_state import SealedState
@@ -76,15 +75,13 @@ class McpHandler:
     def __init__(self, factory: ServerFactory, options: HandlerOptions) -> None:
         self._maker = ServerMaker(factory)
         self._options = options
-        self._route = options.route.rstrip("/")
-        self._cors_hostnames = frozenset[str]() if options.cors is False else origin_hostnames(options.cors.origins)
         self._subscriptions = Subscriptions(options.subscriptions, options.max_subscriptions, options.listen_seconds)
         self.notify = Notifier(options.subscriptions)
         self._sealed_state = SealedState(options.keyring or Keyring.configured())
         if not self._sealed_state.is_shared:
             self._check_what_would_be_served()
-        self._authentication = Authentication(options.auth or GatewayAuth.configured(), options.public_url, self._route)
-        self.app = self._serve if options.cors is False else cors_middleware(self._serve, options.cors)
+        self._endpoint = Endpoint(options, self._exchange)
+        self.app = self._endpoint.app
 
     def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         """Answer one Lambda event of API Gateway (REST or HTTP API), a function URL or an ALB. Never raises."""
@@ -134,59 +131,19 @@ class McpHandler:
         body = request.stream() if parsed_body is None else _once(json.dumps(parsed_body).encode())
         return await _collect(self.app, scope, _receive(body, request.receive))
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI application inside CORS: one answer for every HTTP request, whatever happens."""
-        if scope["type"] != "http":
-            raise RuntimeError(f"sealane serves HTTP requests, not {scope['type']}")
-        # The spaces around a header's value are no part of it (RFC 9110 section 5.5), whoever has parsed it.
-        scope = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
-        answer = _Answer(receive, send)
-        try:
-            await self._exchange(Request(scope, answer.receive), answer)
-        except RequestRejected as rejection:
-            await error_response(rejection, answer.request_id)(scope, receive, send)
-            self._report(rejection)
-        except ClientDisconnect:
-            answer.client_left = True
-        except (Exception, BaseExceptionGroup) as error:
-            logger.exception("a request failed")
-            if not answer.started:
-                await error_response(_failed(), answer.request_id)(scope, receive, send)
-            self._report(error if isinstance(error, Exception) else _failed(repr(error)))
-        else:
-            refusal = answer.rejection()
-            if not answer.started and not answer.client_left:
-                refusal = _failed("the SDK ended the exchange without an answer")
-                await error_response(refusal, answer.request_id)(scope, receive, send)
-            if refusal is not None:
-                self._report(refusal)
-        if answer.client_left:
-            logger.info("the client left before it had its answer")
-
-    async def _exchange(self, request: Request, answer: "_Answer") -> None:
-        """Policy, era, lane, factory, SDK: the way of one request.
+    async def _exchange(self, request: Request, answer: Answer) -> None:
+        """Caller, era, lane, factory, SDK: the way of one request.
 
         Raises:
             RequestRejected: the request is not served, and nothing was sent.
         """
         options = self._options
-        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-        document = None
-        if path.rstrip("/") != self._route:
-            document = self._authentication.metadata(request, path)
-            if document is None:
-                raise RequestRejected(404, INVALID_REQUEST, "Not found", reason=f"no route {path!r}")
-        check_host(request, options.allowed_hostnames)
-        check_origin(request, options.allowed_origin_hostnames, self._cors_hostnames)
-        if document is not None:
-            await document(request.scope, request.receive, answer.send)
-            return
-        request = Request(await self._authentication.authenticate(request), request.receive)
+        request = Request(await authenticated(self._endpoint.authentication, request), request.receive)
         compatibility.check_method(request)
         stateless.check_media_types(request, options.response_mode == "json")
         body = await read_body(request, options.max_request_body_size)
         message = decode(body)
-        answer.request_id = _request_id(message)
+        answer.request_id = request_id_of(message)
         era = era_of(request.method, request.headers, message)
         if era == "modern":
             if isinstance(message, dict) and message.get("method") == "subscriptions/listen":
@@ -227,7 +184,7 @@ class McpHandler:
             if missing := missing_scopes(product, message):
                 error: BearerError | None = "insufficient_scope" if auth_info is not None else None
                 reason = f"the tool needs {' '.join(missing)}"
-                raise self._authentication.refusal(scope, error=error, scopes=missing, reason=reason)
+                raise self._endpoint.authentication.refusal(scope, error=error, scopes=missing, reason=reason)
             server = low_level_server(product)
             self._subscriptions.fit(product, server, scope)
             self._sealed_state.fit(server)
@@ -263,77 +220,10 @@ class McpHandler:
             # Clients of the handshake revisions do not read the body of a status that is not 200.
             status = 504 if era == "modern" else 200
             rejection = RequestRejected(status, INTERNAL_ERROR, "The request took longer than this server may run")
-            if await shaper.fail(rejection, _request_id(message)):
-                self._report(rejection)
+            if await shaper.fail(rejection, request_id_of(message)):
+                self._endpoint.report(rejection)
         finally:
             exchange.cancel()
-
-    def _report(self, error: Exception) -> None:
-        if isinstance(error, RequestRejected):
-            logger.warning("refused: %s", error)
-        if self._options.on_error is not None:
-            try:
-                self._options.on_error(error)
-            except Exception:
-                logger.exception("on_error raised; the answer is not changed")
-
-
-class _Answer:
-    """What becomes of one request: an ASGI `receive` and `send` that remember it.
-
-    Attributes:
-        request_id: JSON-RPC id of the request, once it is known.
-        client_left: the client went away before it had its whole answer.
-    """
-
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self.request_id: RequestId | None = None
-        self.client_left = False
-        self._receive = receive
-        self._send = send
-        self._ended = False
-        self._status = 0
-        self._body = b""
-
-    @property
-    def started(self) -> bool:
-        """Whether the client has got a status."""
-        return self._status != 0
-
-    async def receive(self) -> Message:
-        """Pass one ASGI message of the client on."""
-        message = await self._receive()
-        if message["type"] == "http.disconnect" and not self._ended:
-            self.client_left = True
-        return message
-
-    async def send(self, message: Message) -> None:
-        """Pass one ASGI message of the answer on."""
-        self._ended = message["type"] == "http.response.body" and not message.get("more_body", False)
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-        elif self._status >= 400:
-            self._body += message.get("body", b"")
-        await self._send(message)
-
-    def rejection(self) -> RequestRejected | None:
-        """The refusal that the SDK sent, if the answer was one."""
-        if self._status < 400:
-            return None
-        body = decode(self._body)
-        error = body.get("error") if isinstance(body, dict) else None
-        code, message = (error["code"], error["message"]) if error else (INVALID_REQUEST, "refused by the SDK")
-        return RequestRejected(self._status, code, message)
-
-
-def _failed(reason: str | None = None) -> RequestRejected:
-    return RequestRejected(500, INTERNAL_ERROR, "Internal server error", reason=reason)
-
-
-def _request_id(message: object) -> RequestId | None:
-    """The id of a single JSON-RPC request; an error answers `null` where there is none (JSON-RPC 2.0, section 5)."""
-    request_id = message.get("id") if isinstance(message, dict) and "method" in message else None
-    return request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

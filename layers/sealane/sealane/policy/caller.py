@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from sealane.policy.principal import Principal
 
@@ -46,6 +46,7 @@ class Caller:
         scopes: what was granted, in the order of the token.
         expires_at: epoch seconds after which this no longer holds; `None` where nobody says.
         claims: what else was verified, for `get_auth_context()`.
+        token: the token, if it was verified here.
     """
 
     client_id: str
@@ -54,11 +55,27 @@ class Caller:
     scopes: tuple[str, ...] = ()
     expires_at: int | None = None
     claims: Mapping[str, object] = field(default_factory=dict, repr=False)
+    token: str = field(default="", repr=False)
 
     @property
     def principal(self) -> Principal:
         """Whom data, request state and once-only records of this caller belong to."""
         return Principal(self.client_id, self.issuer, self.subject)
+
+    @property
+    def token_fields(self) -> dict[str, Any]:
+        """What either SDK's `AccessToken` is made of."""
+        claims = dict(self.claims)
+        if self.issuer is not None:
+            claims["iss"] = self.issuer
+        return {
+            "token": self.token,
+            "client_id": self.client_id,
+            "scopes": list(self.scopes),
+            "expires_at": self.expires_at,
+            "subject": self.subject,
+            "claims": claims,
+        }
 
 
 def caller_of(claims: Mapping[str, object]) -> Caller:

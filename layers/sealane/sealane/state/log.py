@@ -12,7 +12,7 @@ __all__ = ["Log", "LogEntry", "LogReader"]
 
 _DIGITS: Final = 20
 _END: Final = "end"
-"""Sort key of the item that counts a log's entries; it has no time to live, or numbers would begin anew."""
+"""Sort key of the item that counts a log's entries; where it has no time to live, numbers never begin anew."""
 _PAGE: Final = 100
 """Entries that are read at once: a reader that is behind is not flooded."""
 _PATIENCE: Final = 15.0
@@ -43,11 +43,14 @@ class Log:
         name: names the log, in its table; a partition key.
         kept: how long entries are kept, in seconds.
         table: the table; by default the stack's.
+        forgotten: seconds after its last entry at which a log may begin anew; by default never. For logs whose
+            readers are all gone by then.
     """
 
-    def __init__(self, name: str, *, kept: float, table: Table | None = None) -> None:
+    def __init__(self, name: str, *, kept: float, table: Table | None = None, forgotten: float | None = None) -> None:
         self._name = name
         self._kept = kept
+        self._forgotten = forgotten
         self._table = table or Table()
 
     async def append(self, text: str) -> int:
@@ -63,11 +66,15 @@ class Log:
         """`append` for code that has a thread to wait in."""
         if (size := len(text.encode())) > _MAX_TEXT:
             raise InvalidValue(f"An entry of a log has {_MAX_TEXT} bytes at most: got {size}.")
+        update, values = "ADD last_number :one", {":one": {"N": "1"}}
+        if self._forgotten is not None:
+            update += " SET expires_at = :forgotten"
+            values[":forgotten"] = {"N": str(expiry(self._forgotten))}
         counted = self._table.call_blocking(
             "update_item",
             Key=self._key(_END),
-            UpdateExpression="ADD last_number :one",
-            ExpressionAttributeValues={":one": {"N": "1"}},
+            UpdateExpression=update,
+            ExpressionAttributeValues=values,
             ReturnValues="UPDATED_NEW",
         )
         number = int(counted["Attributes"]["last_number"]["N"])
