@@ -439,7 +439,7 @@ def test_run_serves_until_told_to_stop(tmp_path: Path, ending: signal.Signals) -
     process.send_signal(ending)
     started = time.monotonic()
     assert process.wait(5) == (0 if ending != signal.SIGKILL else -signal.SIGKILL)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10
     assert len(pids) >= 2
     try:
         for pid in (*pids, *grandchildren):

@@ -71,6 +71,16 @@ def test_kills_an_environment_that_serves(gateway: ObservedGateway) -> None:
     assert [(each.status, each.environment) for each in gateway.calls] == [(502, 1)]
 
 
+def test_a_test_may_choose_who_serves(local_gateway: Start, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(FUNCTION)
+    code_dirs = {"StatelessFunction": tmp_path}
+    gateway = local_gateway(TEMPLATE, concurrency=2, code_dirs=code_dirs, choose=lambda idle: idle[-1])
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda body: post(gateway, body), ["0.5", "0.6"]))
+    served = {gateway.call(post(gateway, "0")[1]).environment for _ in range(3)}
+    assert len(served) == 1
+
+
 def test_takes_overrides(local_gateway: Start, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(
         "def handler(event, context):\n"

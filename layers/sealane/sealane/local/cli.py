@@ -3,8 +3,9 @@
 import asyncio
 import signal
 from contextlib import suppress
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -13,8 +14,23 @@ from sealane.local.gateway import LocalGateway
 from sealane.local.keys import keys
 from sealane.local.terminal import Terminal, complain
 
+COMMANDS: Final = "sealane.commands"
+"""Entry points of further commands, each a `typer.Typer`: those of parts that this one must not need."""
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(keys, name="keys")
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the commands that are installed, by the names of their entry points."""
+    for found in sorted(entry_points(group=COMMANDS)):
+        try:
+            app.add_typer(found.load(), name=found.name)
+        except ImportError as error:
+            complain(f"the command {found.name} cannot be loaded: {error}")
+
+
+add_commands(app)
 
 
 @app.callback()

@@ -4,10 +4,11 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from sealane.local.dependencies import interpreter
 from sealane.local.errors import FunctionError, Throttled
@@ -325,6 +326,19 @@ class ResponseStream:
         return await asyncio.shield(self._serving)
 
 
+Choose: TypeAlias = Callable[[Sequence[Environment]], Environment]
+"""Chooses the environment that serves, of those that are idle; they are in the order in which they became it."""
+
+
+def longest_idle(idle: Sequence[Environment]) -> Environment:
+    """The one that has waited longest.
+
+    Requests in a row reach different environments, so that nothing is found to work only because the same one served
+    them.
+    """
+    return idle[0]
+
+
 class Pool:
     """The environments of one function: an idle one serves, else a new one starts, up to `concurrency` at a time.
 
@@ -336,6 +350,7 @@ class Pool:
         venvs: folder of the virtual environments that are kept.
         freeze: freeze environments between invocations.
         variables: environment variables that go before all others.
+        choose: which of the idle environments serves.
     """
 
     def __init__(
@@ -348,6 +363,7 @@ class Pool:
         *,
         freeze: bool = True,
         variables: Mapping[str, str] | None = None,
+        choose: Choose = longest_idle,
     ) -> None:
         self._function = function
         self._concurrency = concurrency
@@ -356,6 +372,7 @@ class Pool:
         self._venvs = venvs
         self._freeze = freeze
         self._variables = variables
+        self._choose = choose
         self._count = 0
         self._stopped = False
         self._environments: list[Environment] = []
@@ -477,9 +494,9 @@ class Pool:
         await self._await_one_that_has_answered()
         self._idle = [environment for environment in self._idle if environment.alive]
         if self._idle:
-            # The one that has waited longest: requests in a row reach different environments, so that nothing is
-            # found to work only because the same one served them.
-            return self._idle.pop(0), None, self._function.timeout
+            environment = self._choose(self._idle)
+            self._idle.remove(environment)
+            return environment, None, self._function.timeout
         environment = self._new()
         try:
             await environment.start()

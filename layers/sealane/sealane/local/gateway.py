@@ -15,7 +15,7 @@ from anyio.from_thread import start_blocking_portal
 
 from sealane.local.api_gateway import ApiGateway, HttpProtocol
 from sealane.local.aws_services import AwsServices
-from sealane.local.environment import Environment, Outcome, Pool, ResponseStream
+from sealane.local.environment import Choose, Environment, Outcome, Pool, ResponseStream, longest_idle
 from sealane.local.errors import LocalError
 from sealane.local.http_api import FunctionUrl, HttpApi
 from sealane.local.http_server import Server, listen
@@ -50,6 +50,7 @@ class LocalGateway:
             developer's credentials, where tables and keys have to be already.
         freeze: freeze environments between invocations, as Lambda does; not while a debugger is attached to one.
         reload: make new environments when a file of a function or of its layers changes.
+        choose: which of the idle environments of a function serves, by default the one that has waited longest.
         observe: gets every request and every line that a function writes, in the thread of the gateway.
 
     Attributes:
@@ -73,6 +74,7 @@ class LocalGateway:
         endpoint_url: str | None = None,
         freeze: bool = True,
         reload: bool = False,
+        choose: Choose = longest_idle,
         observe: Callable[[Record], None] = _ignore,
     ) -> None:
         self._template = load_template(Path(template), parameters, code_dirs)
@@ -83,6 +85,7 @@ class LocalGateway:
         self._concurrency = concurrency
         self._freeze = freeze
         self._reload = reload
+        self._choose = choose
         self._lambda_url = ""
         self._observe = observe
         self._held: list[Record] | None = []
@@ -170,6 +173,7 @@ class LocalGateway:
                 self._venvs,
                 freeze=self._freeze,
                 variables=variables,
+                choose=self._choose,
             )
             for each in self._template.functions
         }
