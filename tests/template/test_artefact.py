@@ -22,7 +22,7 @@ TAG = f"cpython-3{sys.version_info.minor}"
 ELF_MACHINES = {"arm64": 183, "x86_64": 62}
 NATIVE = "arm64" if platform.machine() in ("arm64", "aarch64") else "x86_64"
 Ended = subprocess.CompletedProcess[str]
-IMPORT_ROOTS = {"SealaneLayer": "python", "StatelessFunction": "", "AuthorizerFunction": ""}
+IMPORT_ROOTS = {"SealaneLayer": "python", "StatelessFunction": "", "AuthorizerFunction": "", "LegacyFunction": ""}
 
 
 def build(sam: Sam, folder: Path, architecture: str) -> Path:
@@ -131,6 +131,14 @@ def test_the_function_holds_its_code_and_the_sdk(foreign: Path) -> None:
     assert not (function / "sealane").exists()
 
 
+def test_the_legacy_function_holds_the_sdks_generation_1(foreign: Path) -> None:
+    function = foreign / "LegacyFunction"
+    assert {"app.py", "server.py"} <= {path.name for path in function.iterdir()}
+    assert [path.name for path in function.glob("mcp-*.dist-info")] == ["mcp-1.30.0.dist-info"]
+    assert [path.name for path in (foreign / "StatelessFunction").glob("mcp-*.dist-info")] == ["mcp-2.3.0.dist-info"]
+    assert not (function / "sealane").exists()
+
+
 def test_the_authorizer_holds_no_sdk(foreign: Path) -> None:
     function = foreign / "AuthorizerFunction"
     assert {"app.py", "jwt", "cryptography"} <= {path.name for path in function.iterdir()}
@@ -162,6 +170,12 @@ def test_what_is_built_needs_nothing_else_to_serve(native: Path, tmp_path: Path)
     assert served.returncode == 0, served.stderr
     assert json.loads(served.stdout)["statusCode"] == 200
     assert "Hello, Ada!" in served.stdout
+
+    # It asks for a session before it asks its table.
+    table = {"SEALANE_LEGACY_TABLE": "sessions"}
+    refused = serve(native, "LegacyFunction", ROOT / "events" / "rest-call-hello.json", **table)
+    assert refused.returncode == 0, refused.stderr
+    assert "Mcp-Session-Id" in refused.stdout
 
     issuer = {"SEALANE_AUTH_ISSUER": "https://issuer.example", "SEALANE_AUTH_AUDIENCE": "https://mcp.example.com/mcp"}
     event = tmp_path / "event.json"

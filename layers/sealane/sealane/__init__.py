@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sealane.authentication import GatewayAuth
     from sealane.catalog import Catalog
     from sealane.era import is_legacy_request
     from sealane.errors import RequestRejected
@@ -14,7 +13,9 @@ if TYPE_CHECKING:
     from sealane.policy.auth_context import get_auth_context
     from sealane.policy.bearer import BearerAuth
     from sealane.policy.cors import Cors
+    from sealane.policy.gateway_auth import GatewayAuth
     from sealane.policy.principal import Principal, current_principal
+    from sealane.routing import LegacyFunction, RoutedHandler, route_by_era
     from sealane.state.changes import publish_change
     from sealane.state.errors import (
         HandleNotFound,
@@ -48,12 +49,14 @@ __all__ = [
     "InProgress",
     "InvalidValue",
     "Keyring",
+    "LegacyFunction",
     "McpHandler",
     "NoPrincipal",
     "Page",
     "Principal",
     "RequestContext",
     "RequestRejected",
+    "RoutedHandler",
     "SharedSubscriptionBus",
     "StaleVersion",
     "StateError",
@@ -67,6 +70,7 @@ __all__ = [
     "is_legacy_request",
     "once",
     "publish_change",
+    "route_by_era",
 ]
 
 # Imported on first use: the gateway, the policy, the state and the local tools must come without either SDK.
@@ -77,7 +81,7 @@ _MODULES = {
     "Cors": "sealane.policy.cors",
     "DynamoDBSubscriptionBus": "sealane.subscription_bus",
     "Entry": "sealane.state.handles",
-    "GatewayAuth": "sealane.authentication",
+    "GatewayAuth": "sealane.policy.gateway_auth",
     "Handle": "sealane.state.handles",
     "HandleNotFound": "sealane.state.errors",
     "HandleStore": "sealane.state.handles",
@@ -85,12 +89,14 @@ _MODULES = {
     "InProgress": "sealane.state.errors",
     "InvalidValue": "sealane.state.errors",
     "Keyring": "sealane.state.keyring",
+    "LegacyFunction": "sealane.routing",
     "McpHandler": "sealane.handler",
     "NoPrincipal": "sealane.state.errors",
     "Page": "sealane.state.handles",
     "Principal": "sealane.policy.principal",
     "RequestContext": "sealane.factory",
     "RequestRejected": "sealane.errors",
+    "RoutedHandler": "sealane.routing",
     "SharedSubscriptionBus": "sealane.subscription_bus",
     "StaleVersion": "sealane.state.errors",
     "StateError": "sealane.state.errors",
@@ -104,6 +110,7 @@ _MODULES = {
     "is_legacy_request": "sealane.era",
     "once": "sealane.state.once",
     "publish_change": "sealane.state.changes",
+    "route_by_era": "sealane.routing",
 }
 
 
