@@ -108,9 +108,10 @@ def document(suite: Sequence[Result], clients: Sequence[Result], problems: Seque
     lines += [
         "Everything goes through the local gateway, which sends requests in a row to different environments. The "
         "official suite runs against [a server that offers all it asks for](../tests/conformance/server.py), the "
-        "clients against [the sample server](../functions/stateless/server.py); what is not called streaming runs with "
-        "`ResponseStreaming=false`. Each finding that is not a pass is "
-        "listed below with its reason; any other makes the run fail, as does a listed one that passes.",
+        "clients against [the sample server](../functions/stateless/server.py); the legacy lane has "
+        "[its](../tests/legacy/conformance/server.py) [own](../functions/legacy/server.py), and streams. All else that "
+        "is not called streaming runs with `ResponseStreaming=false`. Each finding that is not a pass is listed below "
+        "with its reason; any other makes the run fail, as does a listed one that passes.",
         "",
         "| target | run | passed | failed | warnings | skipped | listed below |",
         "|---|---|---|---|---|---|---|",
@@ -131,6 +132,12 @@ def document(suite: Sequence[Result], clients: Sequence[Result], problems: Seque
         "notebook until it is told of a change that another environment has made: "
         "[what must come back](../tests/conformance/real_clients.py). A failed step is one that the server refuses, "
         "with the text that it must have.",
+        "",
+        "Clients of the legacy lane, whose requests reach any of four environments by chance, list and call tools, "
+        "read, follow progress, answer a form, a page to open, requests for their model and their folders, are told of "
+        "what they have subscribed to and of lists that change, set a log level, come back to a stream that the server "
+        "has ended and to one whose wire was cut, and end their session: "
+        "[what must come back](../tests/conformance/legacy_lane.py).",
         "",
         *_steps([listed for each in clients for listed in each.listed]),
         "",
@@ -158,7 +165,7 @@ def document(suite: Sequence[Result], clients: Sequence[Result], problems: Seque
 
 def _reasons(listed: Sequence[Expected]) -> list[str]:
     """One line for each reason, with all the checks that it holds for."""
-    lines = []
+    lines = [] if listed else ["Every check passes."]
     for reason in dict.fromkeys(each.reason for each in listed):
         checks = [f"`{each.check}` ({each.status})" for each in listed if each.reason == reason]
         lines.append(f"- {', '.join(checks)}: {reason}")

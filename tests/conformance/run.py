@@ -27,7 +27,7 @@ from rich.console import Console
 
 from sealane.local.records import LogLine
 from sealane.local.testing import ObservedGateway
-from tests.conformance import real_clients
+from tests.conformance import legacy_lane, real_clients
 from tests.conformance.prepare import prepare
 from tests.conformance.report import Check, Expected, Result, all_problems, document, show
 
@@ -94,6 +94,11 @@ TARGETS = {
     ],
 }
 """What is tested with streaming, and without."""
+
+LEGACY_TARGETS = [
+    Target(legacy_lane.NAME, "2025-11-25", False, "expected-failures-legacy-lane.yml", 84),
+    Target(legacy_lane.NAME, "2025-11-25", True, "expected-failures-legacy-lane.yml", 70),
+]
 
 
 def load_expected(name: str | None) -> list[Expected]:
@@ -253,6 +258,23 @@ def run_clients(node: Path, streaming: bool) -> Run:
     return Run(unready, results, gateway.lines)
 
 
+def run_legacy_suite(node: Path) -> Run:
+    """Run the referee against the legacy lane."""
+    with legacy_lane.suite_gateway() as gateway:
+        unprepared = legacy_lane.warm(gateway, legacy_lane.REFEREE_ENVIRONMENTS)
+        results = [Referee(node, gateway).run(target) for target in LEGACY_TARGETS]
+    return Run(unprepared, results, gateway.lines)
+
+
+def run_legacy_clients(node: Path) -> Run:
+    """Run clients with sessions."""
+    with legacy_lane.client_gateway() as gateway:
+        unready = legacy_lane.warm(gateway, legacy_lane.CLIENT_ENVIRONMENTS)
+        field = legacy_lane.SessionField(gateway, node)
+        results = [field.run(client) for client in legacy_lane.CLIENTS]
+    return Run(unready, results, gateway.lines)
+
+
 @app.command()
 def main(
     to: Annotated[Path, typer.Option(help="The file to write.")] = ROOT / "docs/conformance.md",
@@ -267,9 +289,9 @@ def main(
         console.print('The suite is not installed: run "make conformance"', style="red")
         raise typer.Exit(2)
     # The referee measures time, the clients do not.
-    suite_runs = [run_suite(node, streaming) for streaming in (True, False)]
+    suite_runs = [*(run_suite(node, streaming) for streaming in (True, False)), run_legacy_suite(node)]
     with ThreadPoolExecutor() as threads:
-        client_runs = list(threads.map(partial(run_clients, node), (True, False)))
+        client_runs = [*threads.map(partial(run_clients, node), (True, False)), run_legacy_clients(node)]
     suite, field = ([result for run in runs for result in run.results] for runs in (suite_runs, client_runs))
     runs = [*suite_runs, *client_runs]
     if logs:
