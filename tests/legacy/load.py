@@ -146,7 +146,7 @@ class Load:
                                 await self._reply(wire, each, text)
                         return found
             except httpx.HTTPError as error:
-                self.findings.lost.append(f"{wire.name}: {wire.request_ids[-1]}: {error}")
+                self.findings.lost.append(f"{wire.name}: after {wire.request_ids[-1]}: {error!r}")
                 return found
             self.findings.tries += 1
             await asyncio.sleep(0.05)

@@ -103,7 +103,8 @@ class Wire:
         self.name = name
         self._version = version
         self._capabilities = ALL if capabilities is None else capabilities
-        self._http = httpx.AsyncClient(timeout=httpx.Timeout(30))
+        # No connection that the gateway may be about to close, which it does after five seconds.
+        self._http = httpx.AsyncClient(timeout=httpx.Timeout(30), limits=httpx.Limits(keepalive_expiry=2))
         self._last_id = 0
         self.request_ids: list[str] = []
         self.session = ""

@@ -90,6 +90,16 @@ async def test_a_stream_is_resumed_in_its_own_session_only(lane: Lane) -> None:
 
 
 async def test_each_request_of_a_session_may_reach_another_environment(lane: Lane) -> None:
+    # One that still works for an earlier test cannot take part.
+    for _ in range(5):
+        if await served_by(lane) == {1, 2, 3, 4}:
+            return
+        await asyncio.sleep(1)
+    raise AssertionError("no session has met all environments")
+
+
+async def served_by(lane: Lane) -> set[int | None]:
+    """The environments of a handshake, a call, and the reply to what it asks, none of them twice if that can be."""
     async with Wire(lane.url, "Ada") as ada:
         with lane.dice.never_twice():
             await ada.connect()
@@ -101,11 +111,11 @@ async def test_each_request_of_a_session_may_reach_another_environment(lane: Lan
                     elif "result" in message:
                         assert text(message) == "How many? four"
     for _ in range(100):
-        served = {call.environment for call in lane.calls if call.request_id in ada.request_ids}
-        if len(served) == 4:
+        calls = [call for call in lane.calls if call.request_id in ada.request_ids]
+        if len(calls) == 4:
             break
         await asyncio.sleep(0.02)
-    assert served == {1, 2, 3, 4}
+    return {call.environment for call in calls}
 
 
 # S4: a stream that the server ends on purpose
