@@ -19,6 +19,8 @@ pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
 LANES = {
+    "hurried": {"LegacyLane": "on", "ResponseStreaming": "true", "Timeout": "6"},
+    "hurried, buffered": {"LegacyLane": "on", "Timeout": "6"},
     "streaming": {"LegacyLane": "on", "ResponseStreaming": "true"},
     "buffered": {"LegacyLane": "on"},
     "refuse": {"LegacyLane": "drain", "PublicUrl": "https://mcp.example.com"},
@@ -72,6 +74,21 @@ def test_a_sessions_life(gateway: ObservedGateway) -> None:
     assert ask(gateway, (session, None), "DELETE").status in (200, 204)
     assert ask(gateway, legacy("tools/list"), **session).status == 404
     assert functions(gateway) == {"LegacyFunction"}
+
+
+@pytest.mark.parametrize("lane", ["hurried", "hurried, buffered"])
+def test_the_function_ends_a_call_that_takes_too_long_before_the_router_does(lane: str) -> None:
+    for gateway in running(lane):
+        opened = ask(gateway, legacy("initialize"))
+        opened.read()
+        session = {"Mcp-Session-Id": opened.getheader("Mcp-Session-Id")}
+        slow = legacy("tools/call", id="slow", name="cook", arguments={"dish": "risotto", "steps": 60})
+        *_, last = ask(gateway, slow, **session).read().decode().strip().split("\r\n\r\n")
+        error = json.loads(last.rpartition("data:")[2])
+        assert error["id"] == "slow"
+        assert error["error"]["message"] == "The request took longer than this server may run"
+        # Kept for whoever comes back, which only the function can do.
+        assert "id: " in last
 
 
 def test_modern_requests_never_get_there(gateway: ObservedGateway) -> None:

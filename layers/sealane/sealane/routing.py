@@ -22,6 +22,7 @@ from sealane.era import decode, era_of
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestId, RequestRejected, error_response
 from sealane.gateway.buffered import BufferedGateway
 from sealane.gateway.events import BUFFERED_KEY, DEADLINE_KEY
+from sealane.gateway.remaining import client_context
 from sealane.handler import McpHandler
 from sealane.policy.body import read_body
 from sealane.policy.cors import cors_middleware
@@ -114,17 +115,18 @@ class LegacyFunction:
 
         Args:
             event: what the function is to answer.
-            seconds: how long the function may be silent.
+            seconds: how long the function may take.
             streamed: read the answer while it is made.
 
         Raises:
             RequestRejected: there is no answer, or it ends in the middle; the status says why.
         """
-        pieces = self._pieces(_json(event), math.ceil(seconds), streamed)
+        # The function ends its answer in good order before that; whoever cuts it off cannot.
+        pieces = self._pieces(_json(event), client_context(seconds), math.ceil(seconds), streamed)
         while (piece := await anyio.to_thread.run_sync(next, pieces, None, abandon_on_cancel=True)) is not None:
             yield piece
 
-    def _pieces(self, event: bytes, seconds: int, streamed: bool) -> Iterator[bytes]:
+    def _pieces(self, event: bytes, context: str, seconds: int, streamed: bool) -> Iterator[bytes]:
         # Imported here: a server without this lane does not pay for it.
         import urllib3.exceptions
         from botocore import exceptions as botocore  # type: ignore[import-untyped]
@@ -133,10 +135,12 @@ class LegacyFunction:
             with _making:
                 client = _client(seconds)
             if streamed:
-                answer = client.invoke_with_response_stream(FunctionName=self.name, Payload=event)
+                answer = client.invoke_with_response_stream(
+                    FunctionName=self.name, ClientContext=context, Payload=event
+                )
                 yield from _stream(answer["EventStream"])
                 return
-            answer = client.invoke(FunctionName=self.name, Payload=event)
+            answer = client.invoke(FunctionName=self.name, ClientContext=context, Payload=event)
             payload: bytes = answer["Payload"].read()
             if "FunctionError" in answer:
                 raise _crashed(payload)

@@ -1,7 +1,6 @@
 """Events to ASGI and back with Mangum: one whole answer for each event."""
 
 import logging
-import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -13,6 +12,7 @@ from starlette.types import ASGIApp
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestRejected, error_response
 from sealane.gateway.events import BUFFERED_KEY, NotAnHttpEvent, http_event
 from sealane.gateway.loop import environment_loop
+from sealane.gateway.remaining import remaining_seconds
 
 __all__ = ["BufferedGateway", "is_ping", "refusal"]
 
@@ -62,7 +62,7 @@ class BufferedGateway:
 
     def _answer(self, event: object, context: LambdaContext) -> dict[str, Any]:
         handler, scope = self.request(event, context)
-        scope[BUFFERED_KEY] = _seconds(context)
+        scope[BUFFERED_KEY] = remaining_seconds(context)
         cycle = HTTPCycle(scope, handler.body)
         self._loop.run(cycle.run(cast(ASGI, self.app)))
 
@@ -76,12 +76,6 @@ class BufferedGateway:
             # Mangum types an answer of payload 2.0 as JSON even when it has no body.
             answer.get("headers", {}).pop("content-type", None)
         return answer
-
-
-def _seconds(context: object) -> float:
-    """How long Lambda lets an invocation run; whoever else calls, for ever."""
-    remaining = getattr(context, "get_remaining_time_in_millis", None)
-    return math.inf if remaining is None else remaining() / 1000
 
 
 def is_ping(event: object) -> bool:

@@ -30,6 +30,7 @@ from sealane.errors import error_response
 from sealane.gateway.buffered import BufferedGateway, is_ping, refusal
 from sealane.gateway.events import DEADLINE_KEY
 from sealane.gateway.loop import environment_loop
+from sealane.gateway.remaining import remaining_seconds
 
 __all__ = ["main"]
 
@@ -332,7 +333,7 @@ class Runtime:
             application = gateway.app
         answer = StreamedAnswer(self._api.address, context.aws_request_id, body)
         try:
-            self._loop.run(_answer(application, made, answer, context.get_remaining_time_in_millis() / 1000))
+            self._loop.run(_answer(application, made, answer, remaining_seconds(context)))
         except (Exception, SystemExit) as error:
             self._loop.run(_fail(answer, error))
         finally:
