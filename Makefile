@@ -9,13 +9,14 @@ find_python = for python in python3.13 python3.12 python3.11 python3; do \
 # Most tests wait more than they work: three for two processors.
 workers = $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))
 pip = -m pip install --quiet --disable-pip-version-check
+contestants = $(patsubst %,.bench/%/.installed,obvious fastmcp awslabs modmex runtime)
 clients = $(patsubst %,.venv-%/.installed,python_v1 python_v2 fastmcp)
 
 export SAM_CLI_TELEMETRY = 0
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build conformance fuzz clean
+.PHONY: help run test build conformance fuzz bench clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -40,8 +41,11 @@ conformance: .venv/.run tests/conformance/node_modules/.package-lock.json $(clie
 fuzz: .venv/.test ## Send a million malformed events to the handler; ARGS="--cases 10000 --seed 1" and the like
 	@.venv/bin/python -m tests.fuzz.run $(ARGS)
 
+bench: .venv/.run .venv-chart/.installed $(contestants) .bench/ours/.installed ## Measure Sealane beside what people would otherwise build; ARGS="--rounds 3 --quick" and the like
+	@.venv/bin/python -m tests.bench.run $(ARGS)
+
 clean: ## Remove virtual environments, builds and caches
-	rm -rf .venv .venv-* .sealane tests/legacy/.sealane .aws-sam .hypothesis tests/conformance/node_modules build dist .mypy_cache .pytest_cache .ruff_cache layers/sealane/*.egg-info
+	rm -rf .venv .venv-* .bench .sealane tests/legacy/.sealane .aws-sam .hypothesis tests/conformance/node_modules build dist .mypy_cache .pytest_cache .ruff_cache layers/sealane/*.egg-info
 	find functions layers tests -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run: pyproject.toml constraints.txt
@@ -68,6 +72,32 @@ tests/conformance/node_modules/.package-lock.json: tests/conformance/package.jso
 	@echo "Making .venv-$*"
 	@.venv/bin/python -m venv --without-pip .venv-$*
 	@.venv/bin/python -m pip --python .venv-$*/bin/python install --quiet --disable-pip-version-check --no-compile --requirement $<
+	@touch $@
+
+.venv-%/.installed: tests/bench/requirements-%.txt | .venv/.run
+	@echo "Making .venv-$*"
+	@.venv/bin/python -m venv --without-pip .venv-$*
+	@.venv/bin/python -m pip --python .venv-$*/bin/python install --quiet --disable-pip-version-check --no-compile --requirement $<
+	@touch $@
+
+# What the benchmark measures: artefacts as pip leaves them, and ours as "sam build" does.
+.bench/%/.installed: tests/bench/requirements-%.txt tests/bench/artefacts.py .venv/.run
+	@echo "Making .bench/$*"
+	@rm -rf .bench/$*
+	@.venv/bin/python $(pip) --no-warn-conflicts --no-compile --target .bench/$*/built --requirement $<
+	@.venv/bin/python -m tests.bench.artefacts .bench/$*
+	@touch $@
+
+.bench/ours/.installed: template.yaml $(shell find functions/stateless layers/sealane -type f -not -name '*.pyc' -not -path '*.egg-info*') tests/bench/artefacts.py .venv/.run .venv-sam/.sam
+	@echo "Making .bench/ours"
+	@rm -rf .bench/ours
+	@for tree in built whole; do \
+		test $$tree = built || export SEALANE_WHOLE_PACKAGES=1; \
+		PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-sam/bin/sam build --build-dir .bench/ours/$$tree --parameter-overrides \
+			Runtime=$$(.venv/bin/python -c 'import sys; print("python%d.%d" % sys.version_info[:2])') \
+			Architecture=$$(uname -m | sed 's/aarch64/arm64/') >.bench/ours.log 2>&1 || { cat .bench/ours.log >&2; exit 1; }; \
+	done
+	@.venv/bin/python -m tests.bench.artefacts .bench/ours
 	@touch $@
 
 # SAM CLI has an environment of its own: its pins and ours differ.

@@ -303,6 +303,7 @@ def main(
         console.print(problem, style="red", markup=False)
     node_version = subprocess.run([node, "--version"], capture_output=True, text=True).stdout.strip().removeprefix("v")  # noqa: S603
     referee_version = json.loads((NODE_MODULES / REFEREE / "package.json").read_text("utf-8"))["version"]
+    to.parent.mkdir(parents=True, exist_ok=True)
     to.write_text(document(suite, field, problems, f"`{REFEREE}` {referee_version} on Node {node_version}"), "utf-8")
     if problems:
         raise typer.Exit(1)

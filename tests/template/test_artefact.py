@@ -105,7 +105,7 @@ def test_nothing_is_there_that_is_never_imported(artefact: tuple[Path, str]) -> 
 def test_function_and_layer_are_small(artefact: tuple[Path, str]) -> None:
     """In bytes, unzipped. Versions of packages move a little; what is for x86_64 has more machine code."""
     files = [path for name in ("StatelessFunction", "SealaneLayer") for path in (artefact[0] / name).rglob("*")]
-    assert sum(path.stat().st_size for path in files if path.is_file()) < 29_000_000
+    assert sum(path.stat().st_size for path in files if path.is_file()) < 29_500_000
 
 
 def test_the_layer_holds_the_package_and_what_it_needs_only(foreign: Path) -> None:
