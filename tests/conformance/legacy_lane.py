@@ -5,9 +5,7 @@ prints what it got as one line of JSON.
 """
 
 import json
-import os
 import random
-import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -16,13 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from sealane.local.records import Call
 from sealane.local.testing import ObservedGateway
 from tests.conformance.cuts import CuttingProxy
 from tests.conformance.report import Check, Result
+from tests.conformance.scripts import said_by
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -169,24 +167,12 @@ class SessionField:
     def _walk(self, client: SessionClient) -> tuple[dict[str, Any], list[str]]:
         """What the script says, and its problem if it fails."""
         mark = CUT if self._cuts else "never said"
-        with TemporaryDirectory() as home, CuttingProxy(self._gateway.url, mark) as proxy:
-            try:
-                ended = subprocess.run(  # noqa: S603 - our own command
-                    [client.python or self._node, HERE / "clients" / client.script, self._gateway.url, proxy.url],
-                    env={**os.environ, "HOME": home},
-                    capture_output=True,
-                    text=True,
-                    timeout=120,
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                return {}, [str(error)]
-        if ended.returncode:
-            return {}, [f"exit status {ended.returncode}: {' '.join(ended.stderr.split())[-600:]}"]
-        try:
-            said: dict[str, Any] = json.loads(ended.stdout.strip().splitlines()[-1])
-        except (IndexError, ValueError):
-            return {}, [f"it prints no result: {ended.stdout[-600:]!r}"]
-        return said, [] if proxy.cuts == self._cuts else [f"its wire was cut {proxy.cuts} times"]
+        with CuttingProxy(self._gateway.url, mark) as proxy:
+            script = HERE / "clients" / client.script
+            said, problems = said_by([client.python or self._node, script, self._gateway.url, proxy.url])
+        if said and proxy.cuts != self._cuts:
+            problems.append(f"its wire was cut {proxy.cuts} times")
+        return said, problems
 
     def _status(self, session: str, revision: str) -> int:
         """How a request with the id of a session is answered."""

@@ -5,15 +5,12 @@ Each script of clients/ takes a URL and an era, walks through `STEPS`, and print
 
 import asyncio
 import json
-import os
 import re
-import subprocess
 import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from mcp import Client
@@ -21,6 +18,7 @@ from mcp import Client
 from sealane.local.testing import ObservedGateway
 from tests.conformance.prepare import served_by
 from tests.conformance.report import Check, Expected, Result
+from tests.conformance.scripts import said_by
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -188,7 +186,7 @@ class Field:
     def run(self, client: RealClient, era: Era) -> Result:
         """Let one client walk through the steps, and judge what it got."""
         started, first = time.monotonic(), len(self._gateway.calls)
-        said, problems = self._walk(client, era)
+        said, problems = said_by([*client.command(self._node), self._gateway.url, era])
         seconds = time.monotonic() - started
         calls = self._gateway.calls[first:]
 
@@ -211,27 +209,6 @@ class Field:
             problems.append("no two environments have served it")
         problems += [f"the gateway answered {call.status}: {call.problem}" for call in calls if call.status >= 500]
         return Result(lane, revision, title, checks, listed, problems, requests, seconds)
-
-    def _walk(self, client: RealClient, era: Era) -> tuple[dict[str, Any], list[str]]:
-        """What the script says, and its problem if it fails."""
-        with TemporaryDirectory() as home:
-            try:
-                ended = subprocess.run(  # noqa: S603 - our own command
-                    [*client.command(self._node), self._gateway.url, era],
-                    env={**os.environ, "HOME": home},
-                    capture_output=True,
-                    text=True,
-                    timeout=120,
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                return {}, [str(error)]
-        if ended.returncode:
-            return {}, [f"exit status {ended.returncode}: {' '.join(ended.stderr.split())[-600:]}"]
-        try:
-            said: dict[str, Any] = json.loads(ended.stdout.strip().splitlines()[-1])
-        except (IndexError, ValueError):
-            return {}, [f"it prints no result: {ended.stdout[-600:]!r}"]
-        return said, []
 
     def _judge(
         self, client: RealClient, era: Era, step: str, steps: dict[str, Any], problems: list[str]

@@ -29,7 +29,7 @@ from sealane.gateway.events import DEADLINE_KEY
 from sealane.gateway.loop import environment_loop
 from sealane.options import HandlerOptions, handler_options
 from sealane.policy.auth_context import auth_context
-from sealane.policy.body import read_body
+from sealane.policy.body import read_body, receive_again
 from sealane.policy.json_text import decode
 from sealane.policy.principal import principal_context
 from sealane.policy.protected_resource import BearerError
@@ -128,8 +128,11 @@ class McpHandler:
         if parsed_body is not None:
             # Whoever has decoded the body has undone its content coding too.
             scope["headers"] = [header for header in scope["headers"] if header[0] != b"content-encoding"]
-        body = request.stream() if parsed_body is None else _once(json.dumps(parsed_body).encode())
-        return await _collect(self.app, scope, _receive(body, request.receive))
+        if parsed_body is None:
+            receive = _receive(request.stream(), request.receive)
+        else:
+            receive = receive_again(json.dumps(parsed_body).encode(), request.receive)
+        return await _collect(self.app, scope, receive)
 
     async def _exchange(self, request: Request, answer: Answer) -> None:
         """Caller, era, lane, factory, SDK: the way of one request.
@@ -171,7 +174,7 @@ class McpHandler:
         auth_info = user.access_token if isinstance(user, AuthenticatedUser) else None
         context = RequestContext(
             era=era,
-            request=Request(scope, _receive(_once(body), request.receive)),
+            request=Request(scope, receive_again(body, request.receive)),
             auth_info=auth_info,
             event=scope.get("aws.event"),
             lambda_context=scope.get("aws.context"),
@@ -199,7 +202,7 @@ class McpHandler:
                     await stateless.serve(
                         server,
                         scope,
-                        _receive(_once(body), request.receive),
+                        receive_again(body, request.receive),
                         shaper.send,
                         json_response=options.response_mode == "json",
                         max_body_size=options.max_request_body_size,
@@ -224,10 +227,6 @@ class McpHandler:
                 self._endpoint.report(rejection)
         finally:
             exchange.cancel()
-
-
-async def _once(body: bytes) -> AsyncIterator[bytes]:
-    yield body
 
 
 def _receive(body: AsyncIterator[bytes], receive: Receive) -> Receive:

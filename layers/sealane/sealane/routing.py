@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 from mangum.types import LambdaContext
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sealane.era import decode, era_of
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestId, RequestRejected, error_response
@@ -24,7 +24,7 @@ from sealane.gateway.buffered import BufferedGateway
 from sealane.gateway.events import BUFFERED_KEY, DEADLINE_KEY
 from sealane.gateway.remaining import client_context
 from sealane.handler import McpHandler
-from sealane.policy.body import read_body
+from sealane.policy.body import read_body, receive_again
 from sealane.policy.cors import cors_middleware
 from sealane.state import aws
 
@@ -198,7 +198,7 @@ class RoutedHandler:
             message = decode(body)
             ids = _request_ids(message)
             if era_of(request.method, request.headers, message) == "modern" or self._is_drained(request):
-                await self._stateless.app(scope, _receive(body, receive), send)
+                await self._stateless.app(scope, receive_again(body, receive), send)
                 return
             await self._forward(scope, receive, answer)
         except ClientDisconnect:
@@ -466,18 +466,6 @@ def _request_ids(message: object) -> list[RequestId]:
         if isinstance(item, Mapping) and "method" in item and "id" in item
     ]
     return [each for each in ids if isinstance(each, str | int) and not isinstance(each, bool)]
-
-
-def _receive(body: bytes, receive: Receive) -> Receive:
-    """An ASGI `receive` that gives `body` again, then what `receive` has to say."""
-    unread = [body]
-
-    async def receive_body() -> Message:
-        if unread:
-            return {"type": "http.request", "body": unread.pop(), "more_body": False}
-        return await receive()
-
-    return receive_body
 
 
 # What clients are told. Why it is so is for the log, which gets neither the event nor the answer.

@@ -22,7 +22,7 @@ from mcp.types import (
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope
+from starlette.types import Scope
 
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, RequestId, RequestRejected
 from sealane.gateway.authentication import public_url
@@ -35,7 +35,7 @@ from sealane.legacy.options import LegacyOptions
 from sealane.legacy.server_run import AnyMessage, Lane, ServerRun, initialize, text_of
 from sealane.legacy.sessions import Session, client_of
 from sealane.legacy.streams import EventStream, priming, sse
-from sealane.policy.body import read_body
+from sealane.policy.body import read_body, receive_again
 from sealane.policy.json_text import UNPARSABLE, decode
 from sealane.policy.principal import Principal
 from sealane.state.errors import InvalidValue, StateUnavailable
@@ -158,7 +158,7 @@ class Transport:
         messages = [_message(each) for each in value] if isinstance(value, list) else [_message(value)]
         if not isinstance(value, list) and isinstance(messages[0], JSONRPCRequest):
             answer.request_id = messages[0].id
-        request = Request(request.scope, _body_again(body, request))
+        request = Request(request.scope, receive_again(body, request.receive))
         if any(isinstance(each, JSONRPCRequest) and each.method == "initialize" for each in messages):
             await self._initialize(request, messages, owner, answer)
             return
@@ -504,20 +504,6 @@ def _not_restored() -> RequestRejected:
 def _unknown_event() -> RequestRejected:
     # An empty stream would have the client come back for ever.
     return RequestRejected(400, INVALID_REQUEST, "Bad request: this session has no event of the id in Last-Event-ID")
-
-
-def _body_again(body: bytes, request: Request) -> Receive:
-    """An ASGI `receive` for handlers that read the body of their request, which was read already."""
-    unread = True
-
-    async def receive() -> Message:
-        nonlocal unread
-        if unread:
-            unread = False
-            return {"type": "http.request", "body": body, "more_body": False}
-        return await request.receive()
-
-    return receive
 
 
 async def _watch_client(request: Request, following: anyio.CancelScope, watched: anyio.CancelScope) -> None:

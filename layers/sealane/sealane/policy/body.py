@@ -1,10 +1,11 @@
-"""The request body, read once and never beyond its limit."""
+"""The request body, read once and never beyond its limit, and given to whoever reads it again."""
 
 from starlette.requests import Request
+from starlette.types import Message, Receive
 
 from sealane.errors import INVALID_REQUEST, RequestRejected
 
-__all__ = ["read_body"]
+__all__ = ["read_body", "receive_again"]
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -33,6 +34,18 @@ async def read_body(request: Request, limit: int) -> bytes:
             raise _too_large(limit)
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+def receive_again(body: bytes, receive: Receive) -> Receive:
+    """An ASGI `receive` that gives a body that was read, then what `receive` has to say (the client's disconnect)."""
+    unread = [body]
+
+    async def receive_body() -> Message:
+        if unread:
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
+        return await receive()
+
+    return receive_body
 
 
 def _too_large(limit: int) -> RequestRejected:
