@@ -28,10 +28,8 @@ LANE = ROOT / "tests" / "legacy"
 NAME = "legacy lane"
 REVISION = "2025-11-25"
 
-REFEREE_ENVIRONMENTS = 4
-"""It sends up to three requests at a time, beside the stream of the session."""
-SPARE_ENVIRONMENTS = 8
-"""It does not wait for those that its last session has used; as on Lambda, others are started then."""
+REFEREE_ENVIRONMENTS = 3
+"""It sends up to three requests at a time, beside the stream of the session and of the one before: some wait."""
 CLIENT_ENVIRONMENTS = 4
 
 MENU = ["Gnocchi with sage butter", "Risotto with saffron", "Tiramisu"]
@@ -87,8 +85,13 @@ CLIENTS = [
 def suite_gateway() -> ObservedGateway:
     """Serves what the referee asks a server for."""
     code_dirs = {"LegacyFunction": LANE / "conformance"}
-    concurrency = REFEREE_ENVIRONMENTS + SPARE_ENVIRONMENTS
-    return ObservedGateway(LANE / "template.yaml", code_dirs=code_dirs, concurrency=concurrency, choose=random.choice)
+    return ObservedGateway(
+        LANE / "template.yaml",
+        code_dirs=code_dirs,
+        concurrency=REFEREE_ENVIRONMENTS,
+        choose=random.choice,
+        queue=True,
+    )
 
 
 def client_gateway() -> ObservedGateway:

@@ -157,6 +157,9 @@ def document(suite: Sequence[Result], clients: Sequence[Result], problems: Seque
         "scenarios may see one environment only, and append to a state instead of changing it. Before the referee "
         "starts, [the run](../tests/conformance/prepare.py) sends each header alone, lets every environment open what "
         "one has sealed with the stack's key, and changes a state in many places.",
+        "- The referee sends up to three requests at a time beside the stream of its session, and leaves streams open "
+        "behind it. Where its server is the legacy lane, [three environments](../tests/conformance/legacy_lane.py) "
+        "serve it, and what finds them all busy waits; Lambda starts others, or refuses.",
         "- Nothing in the table is about revisions 2025-06-18 and older, which the referee does not speak and these "
         "clients do not ask for: [tests of our own](../tests/conformance/test_old_wires.py) do.",
     ]

@@ -618,6 +618,19 @@ def test_a_throttled_event_is_kept_and_a_throttled_request_is_429(start: Start) 
     assert eventually(lambda: running.noted("calls") == ["sleep", "later"])
 
 
+def test_a_gateway_that_queues_lets_requests_wait_for_an_environment(start: Start) -> None:
+    running = start(concurrency=1, queue=True)
+    with ThreadPoolExecutor() as threads:
+        busy = threads.submit(running.result, "sleep", 0.5)
+        assert eventually(lambda: running.noted("calls") == ["sleep"])
+        # One that ends makes place like one that is idle: the next request starts another.
+        waiting = [threads.submit(running.invoke, do) for do in ("die", "context", "die", "context")]
+        assert busy.result()
+        answers = [each.result()["result"] for each in waiting]
+    assert [answer.get("errorType") for answer in answers].count("Runtime.ExitError") == 2
+    assert sorted(running.noted("calls")) == ["context", "context", "die", "die", "sleep"]
+
+
 # Streams
 
 

@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -351,6 +351,7 @@ class Pool:
         freeze: freeze environments between invocations.
         variables: environment variables that go before all others.
         choose: which of the idle environments serves.
+        queue: let events wait for their turn while all are busy; Lambda refuses them.
     """
 
     def __init__(
@@ -364,9 +365,11 @@ class Pool:
         freeze: bool = True,
         variables: Mapping[str, str] | None = None,
         choose: Choose = longest_idle,
+        queue: bool = False,
     ) -> None:
         self._function = function
         self._concurrency = concurrency
+        self._turns = asyncio.Semaphore(concurrency) if queue else None
         self._observe = observe
         self._place = place
         self._venvs = venvs
@@ -460,7 +463,8 @@ class Pool:
         Raises:
             Throttled: all environments are busy.
         """
-        if sum(not invocation.ended for invocation in self._serving.values()) >= self._concurrency:
+        busy = sum(not invocation.ended for invocation in self._serving.values())
+        if self._turns is None and busy >= self._concurrency:
             raise Throttled(f"all {self._concurrency} environments of {self._function.name} are busy")
         invocation = Invocation(event, self._function.arn, trace_id, client_context)
         serving = asyncio.create_task(self._serve(invocation))
@@ -478,11 +482,12 @@ class Pool:
 
     async def _serve(self, invocation: Invocation) -> Outcome:
         try:
-            environment, init_ms, seconds = await self._take()
-            try:
-                return await environment.serve(invocation, seconds, init_ms)
-            finally:
-                await self._give_back(environment)
+            async with self._turns or nullcontext():
+                environment, init_ms, seconds = await self._take()
+                try:
+                    return await environment.serve(invocation, seconds, init_ms)
+                finally:
+                    await self._give_back(environment)
         except FunctionError as error:
             invocation.end(error)
             return Outcome(None, None, error, invocation.request_id)
@@ -491,7 +496,8 @@ class Pool:
 
     async def _take(self) -> tuple[Environment, float | None, float]:
         """An environment that is ready, the milliseconds of its cold start, and the seconds that are left."""
-        await self._await_one_that_has_answered()
+        if self._turns is None:
+            await self._await_one_that_has_answered()
         self._idle = [environment for environment in self._idle if environment.alive]
         if self._idle:
             environment = self._choose(self._idle)

@@ -51,6 +51,7 @@ class LocalGateway:
         freeze: freeze environments between invocations, as Lambda does; not while a debugger is attached to one.
         reload: make new environments when a file of a function or of its layers changes.
         choose: which of the idle environments of a function serves, by default the one that has waited longest.
+        queue: let requests wait for their turn while all environments are busy; Lambda refuses them.
         observe: gets every request and every line that a function writes, in the thread of the gateway.
 
     Attributes:
@@ -75,6 +76,7 @@ class LocalGateway:
         freeze: bool = True,
         reload: bool = False,
         choose: Choose = longest_idle,
+        queue: bool = False,
         observe: Callable[[Record], None] = _ignore,
     ) -> None:
         self._template = load_template(Path(template), parameters, code_dirs)
@@ -86,6 +88,7 @@ class LocalGateway:
         self._freeze = freeze
         self._reload = reload
         self._choose = choose
+        self._queue = queue
         self._lambda_url = ""
         self._observe = observe
         self._held: list[Record] | None = []
@@ -174,6 +177,7 @@ class LocalGateway:
                 freeze=self._freeze,
                 variables=variables,
                 choose=self._choose,
+                queue=self._queue,
             )
             for each in self._template.functions
         }
