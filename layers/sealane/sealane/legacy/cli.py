@@ -13,13 +13,12 @@ from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[impor
 from botocore.session import get_session  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table as Grid
-from rich.text import Text
 
 from sealane.legacy.metrics import REQUESTS, REVERSE_REQUESTS, SESSIONS, client_label
 from sealane.legacy.sessions import DynamoDBSessionStore, Session, SessionSummary
 from sealane.legacy.texts import TABLE_VARIABLE
 from sealane.local.errors import LocalError
-from sealane.local.terminal import complain
+from sealane.local.terminal import complain, printable
 from sealane.policy.principal import Principal
 from sealane.state.errors import StateUnavailable
 from sealane.state.table import Table
@@ -302,7 +301,7 @@ def _complain(text: str) -> NoReturn:
 
 
 def _print(text: str) -> None:
-    Console(soft_wrap=True, highlight=False).print(_text(text))
+    Console(soft_wrap=True, highlight=False).print(printable(text))
 
 
 def _grid(*titles: str) -> Grid:
@@ -313,12 +312,7 @@ def _grid(*titles: str) -> Grid:
 
 
 def _row(grid: Grid, *cells: str) -> None:
-    grid.add_row(*map(_text, cells))
-
-
-def _text(text: str) -> Text:
-    """Clients name themselves: nothing of it moves the cursor or is markup."""
-    return Text("".join(each if each.isprintable() else "?" for each in text))
+    grid.add_row(*map(printable, cells))
 
 
 def _principal(owner: Principal | None) -> str:

@@ -18,6 +18,11 @@ def complain(text: str) -> None:
     Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(Text(f"sealane: {text}"))
 
 
+def printable(text: str) -> Text:
+    """What others have written, to be shown: nothing of it moves the cursor or is markup."""
+    return Text("".join(each if each.isprintable() else "?" for each in text))
+
+
 class Terminal:
     """Shows a run.
 
