@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 from tests.events import modern
+from tests.integration.test_streaming_runtime import recorded
 
-from sealane.local.testing import ObservedGateway, absent, deny, throttle
+from sealane.local.testing import ObservedGateway, absent, deny, slow, throttle
 
 TEMPLATE = Path(__file__).parent / "state_function" / "template.yaml"
+DEPLOYMENT = Path(__file__).parents[2] / "template.yaml"
 INVALID = {"code": -32602, "message": "Invalid or expired requestState", "data": {"reason": "invalid_request_state"}}
 YES = {"answer": {"action": "accept", "content": {"confirm": True}}}
 RESOLVED_YES = {"app:may_i": YES["answer"]}
@@ -81,7 +83,7 @@ class Client:
             with response:
                 content = json.loads(response.read())
                 if response.status != 429:
-                    environment = self.gateway.call(response.headers["x-amzn-RequestId"]).environment
+                    environment = recorded(self.gateway, response).environment
                     assert environment is not None, content
                     return Reply(environment, content)
             time.sleep(0.02)
@@ -250,6 +252,19 @@ def test_while_the_table_is_out_nothing_is_lost_and_loaded_keys_work_on(cold: Cl
             assert "Try the same call again" in cold.call(call, arguments=arguments).refusal
     assert cold.call("read", arguments={"history": history}).text.split("\n") == ["2", "before"]
     assert cold.call("write", arguments={"history": history, "line": "after"}).text == "3"
+
+
+@pytest.mark.parametrize("streaming", ["false", "true"])
+def test_a_table_that_does_not_answer_is_told_before_the_function_is_ended(
+    local_gateway: Start, streaming: str
+) -> None:
+    parameters = {"Timeout": "3", "ResponseStreaming": streaming}
+    client = Client(local_gateway(DEPLOYMENT, concurrency=1, parameters=parameters))
+    with client.gateway.aws.fault("dynamodb", slow(60)):
+        reply = client.call("create_notebook", arguments={"title": "Groceries"})
+    assert "Try the same call again" in reply.refusal
+    again = client.call("create_notebook", arguments={"title": "Groceries"})
+    assert (again.environment, again.text[:1]) == (reply.environment, "{")
 
 
 def test_an_altered_wrapped_key_is_refused_and_replaced(cold: Client) -> None:

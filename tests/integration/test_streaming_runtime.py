@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 from mcp import Client
@@ -96,7 +97,7 @@ def post(gateway: LocalGateway, headers: dict[str, str], body: Any, path: str = 
     return connection.getresponse()
 
 
-def recorded(gateway: ObservedGateway, response: http.client.HTTPResponse) -> Call:
+def recorded(gateway: ObservedGateway, response: http.client.HTTPResponse | HTTPError) -> Call:
     """What the gateway knows of a response, once its environment is done with it."""
     while True:
         with suppress(KeyError):

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -114,6 +115,7 @@ class Door(ThreadingHTTPServer):
     Attributes:
         fates: what becomes of the next requests; after those all are served.
         operations: the operations that were asked for, in order.
+        connections: by the name of a service in `x-amz-target`, the addresses at which its clients were.
         requests: what was asked for, with each of them.
         holding: is set once a request is held.
         release: lets the requests go that are held.
@@ -127,6 +129,7 @@ class Door(ThreadingHTTPServer):
         self.upstream = upstream
         self.fates: list[Fate] = []
         self.operations: list[str] = []
+        self.connections: defaultdict[str, set[Any]] = defaultdict(set)
         self.requests: list[dict[str, Any]] = []
         self.holding = threading.Event()
         self.release = threading.Event()
@@ -162,7 +165,9 @@ class _Passage(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         door = self.server
-        door.operations.append(self.headers["x-amz-target"].partition(".")[2])
+        service, _, operation = self.headers["x-amz-target"].partition(".")
+        door.operations.append(operation)
+        door.connections[service].add(self.client_address)
         door.requests.append(json.loads(body))
         match door.fates.pop(0) if door.fates else "served":
             case "taken":

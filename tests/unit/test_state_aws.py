@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from sealane.state import aws
+from sealane.state import aws, deadline
 from sealane.state.aws import AwsRefusal
 from sealane.state.errors import StateNotConfigured, StateUnavailable
 from sealane.state.table import TABLE_VARIABLE, Table
@@ -89,6 +90,31 @@ def test_a_service_that_does_not_answer_is_given_up(
     fails(own_log, "ReadTimeoutError")
     assert aws._client("dynamodb").meta.config.read_timeout == 0.1
     assert door.operations == ["PutItem"] * 3
+
+
+def test_a_call_ends_with_the_time_of_its_invocation(
+    door: Door, own_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is not tried again when nobody waits any more."""
+    monkeypatch.setattr(aws, "_READ_TIMEOUT", 1.5)
+    asyncio.run(Table().call("get_item", Key=KEY))
+    door.fates = ["held"] * 10
+    with deadline.within(1):
+        fails(own_log, "the time of the invocation is up")
+        while len(failures := [each for each in own_log.messages if "put_item failed" in each]) < 2:
+            time.sleep(0.01)
+    assert failures[1] == "dynamodb put_item failed: TimeoutError"
+    assert door.operations == ["GetItem", "PutItem"]
+
+
+def test_without_time_nothing_is_sent(door: Door, own_log: pytest.LogCaptureFixture) -> None:
+    asyncio.run(Table().call("get_item", Key=KEY))
+    with deadline.within(0), pytest.raises(StateUnavailable):
+        Table().call_blocking("put_item", Item=ITEM)
+    with deadline.within(0), pytest.raises(StateUnavailable):
+        asyncio.run(Table().call("put_item", Item=ITEM))
+    asyncio.run(Table().call("get_item", Key=KEY))
+    assert door.operations == ["GetItem"] * 2
 
 
 def test_a_service_that_nothing_reaches_is_given_up(

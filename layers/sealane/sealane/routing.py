@@ -22,7 +22,7 @@ from sealane.era import decode, era_of
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestId, RequestRejected, error_response
 from sealane.gateway.buffered import BufferedGateway
 from sealane.gateway.events import BUFFERED_KEY, DEADLINE_KEY
-from sealane.gateway.remaining import client_context
+from sealane.gateway.remaining import client_context, seconds_to_answer
 from sealane.handler import McpHandler
 from sealane.policy.body import read_body, receive_again
 from sealane.policy.cors import cors_middleware
@@ -403,7 +403,7 @@ def _json(event: Mapping[str, Any]) -> bytes:
 def _buffered_seconds(scope: Scope) -> float:
     """How long a whole answer can be waited for, so that there is time left to say that it did not come."""
     seconds: float = scope.get(BUFFERED_KEY, math.inf)
-    return max(min(seconds - min(1.0, seconds / 10), _GATEWAY_WAITS), 0.1)
+    return max(min(seconds_to_answer(seconds), _GATEWAY_WAITS), 0.1)
 
 
 def _answer(payload: bytes) -> Mapping[str, Any]:

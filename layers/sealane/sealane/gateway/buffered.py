@@ -12,7 +12,8 @@ from starlette.types import ASGIApp
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestRejected, error_response
 from sealane.gateway.events import BUFFERED_KEY, NotAnHttpEvent, http_event
 from sealane.gateway.loop import environment_loop
-from sealane.gateway.remaining import remaining_seconds
+from sealane.gateway.remaining import remaining_seconds, seconds_to_answer
+from sealane.state import deadline
 
 __all__ = ["BufferedGateway", "is_ping", "refusal"]
 
@@ -62,9 +63,14 @@ class BufferedGateway:
 
     def _answer(self, event: object, context: LambdaContext) -> dict[str, Any]:
         handler, scope = self.request(event, context)
-        scope[BUFFERED_KEY] = remaining_seconds(context)
+        scope[BUFFERED_KEY] = seconds = remaining_seconds(context)
         cycle = HTTPCycle(scope, handler.body)
-        self._loop.run(cycle.run(cast(ASGI, self.app)))
+
+        async def run() -> None:
+            with deadline.within(seconds_to_answer(seconds)):
+                await cycle.run(cast(ASGI, self.app))
+
+        self._loop.run(run())
 
         # The sender of the event counts the bytes itself, and API Gateway renames a length that it is given.
         headers = [header for header in cycle.headers if header[0] != b"content-length"]

@@ -7,9 +7,11 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["client_context", "remaining_seconds"]
+__all__ = ["client_context", "remaining_seconds", "seconds_to_answer"]
 
 _UNTIL: Final = "sealane-until-ms"
+_MARGIN: Final = 1.0
+"""Seconds that are kept for the last words of an answer; a tenth of the time where there is little."""
 
 
 def client_context(seconds: float) -> str:
@@ -28,3 +30,8 @@ def remaining_seconds(context: object) -> float:
     custom = getattr(getattr(context, "client_context", None), "custom", None)
     until = custom.get(_UNTIL) if isinstance(custom, Mapping) else None
     return min(seconds, until / 1000 - time.time()) if isinstance(until, int) else seconds
+
+
+def seconds_to_answer(remaining: float) -> float:
+    """How long an answer may take, so that there is time left to say that it did not come."""
+    return remaining - min(_MARGIN, remaining / 10)

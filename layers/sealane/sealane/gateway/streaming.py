@@ -30,15 +30,14 @@ from sealane.errors import error_response
 from sealane.gateway.buffered import BufferedGateway, is_ping, refusal
 from sealane.gateway.events import DEADLINE_KEY
 from sealane.gateway.loop import environment_loop
-from sealane.gateway.remaining import remaining_seconds
+from sealane.gateway.remaining import remaining_seconds, seconds_to_answer
+from sealane.state import deadline
 
 __all__ = ["main"]
 
 logger = logging.getLogger(__name__)
 
 _PREFIX: Final = "/2018-06-01/runtime"
-_MARGIN: Final = 1.0
-"""Seconds before Lambda's deadline at which answers are ended; a tenth of the time where there is little."""
 _RESTORE_FAILED: Final = 64
 """Exit status of AWS's own runtime when a SnapStart hook fails (awslambdaric, `bootstrap.on_init_complete`)."""
 
@@ -333,7 +332,7 @@ class Runtime:
             application = gateway.app
         answer = StreamedAnswer(self._api.address, context.aws_request_id, body)
         try:
-            self._loop.run(_answer(application, made, answer, remaining_seconds(context)))
+            self._loop.run(_answer(application, made, answer, seconds_to_answer(remaining_seconds(context))))
         except (Exception, SystemExit) as error:
             self._loop.run(_fail(answer, error))
         finally:
@@ -342,8 +341,9 @@ class Runtime:
 
 async def _answer(application: ASGIApp, scope: Scope, answer: StreamedAnswer, seconds: float) -> None:
     """Let an application answer, and tell it when that has to be done."""
-    scope[DEADLINE_KEY] = asyncio.get_running_loop().time() + seconds - min(_MARGIN, seconds / 10)
-    await application(scope, answer.receive, answer.send)
+    scope[DEADLINE_KEY] = asyncio.get_running_loop().time() + seconds
+    with deadline.within(seconds):
+        await application(scope, answer.receive, answer.send)
     if not answer.ended and not answer.gone:
         raise RuntimeError("the application left its answer unfinished")
 

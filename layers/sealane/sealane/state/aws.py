@@ -1,14 +1,19 @@
 """Calls to DynamoDB and KMS: off the event loop, bounded in time, with one error for "it is not available"."""
 
+import asyncio
 import functools
 import logging
 import os
 import threading
 from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Final, Literal
 
-import anyio.to_thread
+import anyio
+import anyio.lowlevel
 
+from sealane.state.deadline import seconds_left
 from sealane.state.errors import StateNotConfigured, StateUnavailable
 
 __all__ = ["AwsRefusal", "Service", "after_restore", "call", "call_blocking", "forget_clients", "setting"]
@@ -23,7 +28,12 @@ _READ_TIMEOUT: Final = 3.0
 """Seconds; both services answer within milliseconds or not at all."""
 _ATTEMPTS: Final = 3
 """The first included: with the waits between, an outage is known within 14 seconds, half of what API Gateway waits."""
+_LAST_WORDS: Final = 0.2
+"""Seconds before the end of an invocation's time at which a call is given up: its failure is still told in words."""
+_NO_TIME: Final = "the time of the invocation is up"
 
+_THREADS: Final = ThreadPoolExecutor(40, "aws")
+"""Where calls wait. Nothing else bounds the whole of one: a name that is looked up, a body that trickles, a retry."""
 _making = threading.Lock()
 
 
@@ -44,7 +54,7 @@ class AwsRefusal(Exception):
 async def call(
     service: Service, operation: str, /, *, expected: Collection[str] = (), **arguments: Any
 ) -> dict[str, Any]:
-    """The answer of one operation.
+    """The answer of one operation, within the time that the invocation has left. A cancellation waits for it.
 
     Args:
         service: the service.
@@ -56,14 +66,21 @@ async def call(
         AwsRefusal: the service answered with an expected error.
         StateUnavailable: any other failure; what it was is in the log, without keys and values.
     """
-    return await anyio.to_thread.run_sync(functools.partial(_call, service, operation, expected, arguments))
+    await anyio.lowlevel.checkpoint()
+    answer = _begin(service, operation, expected, arguments)
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _patience()):
+        return await asyncio.wrap_future(answer)
+    raise _unavailable(service, operation, _NO_TIME)
 
 
 def call_blocking(
     service: Service, operation: str, /, *, expected: Collection[str] = (), **arguments: Any
 ) -> dict[str, Any]:
     """`call` for code that has a thread to wait in."""
-    return _call(service, operation, expected, arguments)
+    try:
+        return _begin(service, operation, expected, arguments).result(min(_patience(), threading.TIMEOUT_MAX))
+    except TimeoutError:
+        raise _unavailable(service, operation, _NO_TIME) from None
 
 
 def setting(variable: str) -> str:
@@ -96,6 +113,17 @@ def forget_clients() -> None:
     _client.cache_clear()
 
 
+def _begin(
+    service: Service, operation: str, expected: Collection[str], arguments: dict[str, Any]
+) -> Future[dict[str, Any]]:
+    return _THREADS.submit(copy_context().run, _call, service, operation, expected, arguments)
+
+
+def _patience() -> float:
+    """Seconds that a call may take."""
+    return max(seconds_left() - _LAST_WORDS, 0)
+
+
 def _call(service: Service, operation: str, expected: Collection[str], arguments: dict[str, Any]) -> dict[str, Any]:
     # Imported here: a server that keeps nothing does not pay for it.
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
@@ -110,10 +138,24 @@ def _call(service: Service, operation: str, expected: Collection[str], arguments
         if code in expected:
             raise AwsRefusal(code, error.response) from None
         reason = code
-    except BotoCoreError as error:
+    except (BotoCoreError, TimeoutError) as error:
         reason = type(error).__name__
+    raise _unavailable(service, operation, reason)
+
+
+def _unavailable(service: Service, operation: str, reason: str) -> StateUnavailable:
     logger.error("%s %s failed: %s", service, operation, reason)
-    raise StateUnavailable("The stored data is out of reach at the moment. Try the same call again in a few seconds.")
+    return StateUnavailable("The stored data is out of reach at the moment. Try the same call again in a few seconds.")
+
+
+def _send_in_time(**_: object) -> None:
+    """Keep a call that nobody waits for any more from trying again, perhaps when the environment is thawed.
+
+    Raises:
+        TimeoutError: the time of the invocation is up.
+    """
+    if not _patience():
+        raise TimeoutError
 
 
 @functools.cache
@@ -124,13 +166,17 @@ def _client(service: Service) -> Any:
     # At DEBUG it logs whole answers: items, and what KMS has unwrapped.
     logging.getLogger("botocore").setLevel(logging.WARNING)
     after_restore(forget_clients)
-    return get_session().create_client(
+    client = get_session().create_client(
         service,
         config=Config(
             connect_timeout=_CONNECT_TIMEOUT,
             read_timeout=_READ_TIMEOUT,
+            # Not "adaptive": after one throttled answer that makes every call of the environment wait, for seconds at
+            # its low rate, and an environment serves one request at a time, which then runs out of time.
             retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
             # Environments are frozen for hours: a connection that died meanwhile is replaced, not waited for.
             tcp_keepalive=True,
         ),
     )
+    client.meta.events.register("before-send", _send_in_time)
+    return client

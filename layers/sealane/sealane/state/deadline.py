@@ -1,0 +1,26 @@
+"""Until when what serves an invocation may wait: the gateway says so, whoever waits asks."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+__all__ = ["seconds_left", "within"]
+
+_deadline: ContextVar[float] = ContextVar("sealane_deadline", default=math.inf)
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Serve one invocation inside the block, whose answer has to be whole in so many seconds."""
+    token = _deadline.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def seconds_left() -> float:
+    """Seconds until the answer has to be whole, negative after that; infinite where nothing ends the wait."""
+    return _deadline.get() - time.monotonic()
