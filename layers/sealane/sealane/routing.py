@@ -18,6 +18,7 @@ from mangum.types import LambdaContext
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from sealane import snapshot
 from sealane.era import decode, era_of
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestId, RequestRejected, error_response
 from sealane.gateway.buffered import BufferedGateway
@@ -26,7 +27,6 @@ from sealane.gateway.remaining import client_context, seconds_to_answer
 from sealane.handler import McpHandler
 from sealane.policy.body import read_body, receive_again
 from sealane.policy.cors import cors_middleware
-from sealane.state import aws
 
 __all__ = ["DrainTo", "LegacyFunction", "RoutedHandler", "route_by_era"]
 
@@ -359,7 +359,6 @@ def _client(seconds: int) -> Any:
 
     # At DEBUG it logs whole events.
     logging.getLogger("botocore").setLevel(logging.WARNING)
-    aws.after_restore(_client.cache_clear)
     return get_session().create_client(
         "lambda",
         config=Config(
@@ -369,6 +368,9 @@ def _client(seconds: int) -> Any:
             tcp_keepalive=True,
         ),
     )
+
+
+snapshot.after_restore(_client.cache_clear)
 
 
 def _stream(events: Any) -> Iterator[bytes]:

@@ -5,18 +5,19 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import anyio
 import anyio.lowlevel
 
+from sealane import snapshot
 from sealane.state.deadline import seconds_left
 from sealane.state.errors import StateNotConfigured, StateUnavailable
 
-__all__ = ["AwsRefusal", "Service", "after_restore", "call", "call_blocking", "forget_clients", "setting"]
+__all__ = ["AwsRefusal", "Service", "call", "call_blocking", "forget_clients", "setting"]
 
 logger = logging.getLogger(__name__)
 
@@ -95,22 +96,24 @@ def setting(variable: str) -> str:
     return value
 
 
-def after_restore(forget: Callable[[], object]) -> None:
-    """Have `forget` called in every environment that Lambda restores from a SnapStart snapshot.
-
-    What a snapshot holds is in all of them: secrets that must be fresh, connections that are dead.
-    https://docs.aws.amazon.com/lambda/latest/dg/snapstart-runtime-hooks-python.html
-    """
-    if os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") == "snap-start":
-        # A part of Lambda's runtime.
-        from snapshot_restore_py import register_after_restore  # type: ignore[import-untyped]
-
-        register_after_restore(forget)
-
-
 def forget_clients() -> None:
-    """Make fresh clients, and with them fresh connections, at the next call."""
+    """Make fresh clients, and with them fresh connections and credentials, at the next call."""
     _client.cache_clear()
+
+
+def _load_clients() -> None:
+    """Load what the first call would load, which is half a second. No service is called."""
+    from botocore.exceptions import BotoCoreError  # type: ignore[import-untyped]
+
+    try:
+        for service in get_args(Service):
+            _client(service)
+    except BotoCoreError as error:
+        logger.warning("clients cannot be made ahead of the snapshot: %s", type(error).__name__)
+
+
+snapshot.before_snapshot(_load_clients)
+snapshot.after_restore(forget_clients)
 
 
 def _begin(
@@ -126,7 +129,7 @@ def _patience() -> float:
 
 def _call(service: Service, operation: str, expected: Collection[str], arguments: dict[str, Any]) -> dict[str, Any]:
     # Imported here: a server that keeps nothing does not pay for it.
-    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
+    from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         with _making:
@@ -165,8 +168,9 @@ def _client(service: Service) -> Any:
 
     # At DEBUG it logs whole answers: items, and what KMS has unwrapped.
     logging.getLogger("botocore").setLevel(logging.WARNING)
-    after_restore(forget_clients)
-    client = get_session().create_client(
+    session = get_session()
+    session.register_component("data_loader", _data_loader())
+    client = session.create_client(
         service,
         config=Config(
             connect_timeout=_CONNECT_TIMEOUT,
@@ -180,3 +184,11 @@ def _client(service: Service) -> Any:
     )
     client.meta.events.register("before-send", _send_in_time)
     return client
+
+
+@functools.cache
+def _data_loader() -> Any:
+    """What reads, once, the files in which botocore describes the services."""
+    from botocore.loaders import create_loader  # type: ignore[import-untyped]
+
+    return create_loader()

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from sealane import snapshot
 from sealane.state import aws
 from sealane.state.errors import StateUnavailable
 from sealane.state.table import TABLE_VARIABLE, Table
@@ -236,7 +237,7 @@ class Ring:
         self._keyring = keyring
         self._audience = audience
         self.forget()
-        aws.after_restore(self.forget)
+        snapshot.after_restore(self.forget)
 
     def forget(self) -> None:
         """Know nothing, as a new environment does."""
