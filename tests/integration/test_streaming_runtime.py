@@ -545,6 +545,24 @@ def test_the_hooks_of_snap_start_run_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
+    ("hook", "paths", "type", "status"),
+    [
+        ("before", ["init/error"], "Runtime.BeforeSnapshotError", 64),
+        ("after", ["restore/next", "restore/error"], "Runtime.AfterRestoreError", 65),
+    ],
+)
+def test_a_hook_that_fails_is_reported_as_awss_own_runtime_does(
+    hook: str, paths: list[str], type: str, status: int
+) -> None:
+    with runtime("snap.handler", AWS_LAMBDA_INITIALIZATION_TYPE="snap-start", FAILING_HOOK=hook) as raw:
+        asked = [raw.api.posted.get(timeout=10) for _ in paths]
+        assert raw.process.wait(10) == status
+    assert [each.path for each in asked] == [f"/2018-06-01/runtime/{path}" for path in paths]
+    assert asked[-1].headers["lambda-runtime-function-error-type"] == type
+    assert json.loads(asked[-1].body)["errorMessage"] == "a hook has failed"
+
+
+@pytest.mark.parametrize(
     ("given", "path"),
     [
         ({}, "{task}:{layers}:/var/runtime"),

@@ -38,7 +38,8 @@ __all__ = ["main"]
 logger = logging.getLogger(__name__)
 
 _PREFIX: Final = "/2018-06-01/runtime"
-_RESTORE_FAILED: Final = 64
+_SNAPSHOT_FAILED: Final = 64
+_RESTORE_FAILED: Final = 65
 """Exit status of AWS's own runtime when a SnapStart hook fails (awslambdaric, `bootstrap.on_init_complete`)."""
 
 
@@ -464,23 +465,29 @@ def main() -> NoReturn:
         logging.getLogger().setLevel(5 if level == "TRACE" else level)
     try:
         runtime = Runtime(api, load_handler(os.environ["_HANDLER"]))
-        snap_start = os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") == "snap-start"
-        if snap_start:
-            _run_hooks("get_before_snapshot", reverse=True)
     except Exception as error:
         logger.exception("the function cannot start")
         api.fail("/init/error", _report(error))
         raise SystemExit(1) from None
-    if snap_start:
-        _restore(api)
+    if os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") == "snap-start":
+        _be_restored(api)
     while True:
         invocation = api.next()
         formatter.request_id = invocation.context.aws_request_id
         runtime.serve(invocation)
 
 
-def _restore(api: RuntimeApi) -> None:
-    """https://docs.aws.amazon.com/lambda/latest/dg/snapstart-runtime-hooks-python.html"""
+def _be_restored(api: RuntimeApi) -> None:
+    """Let a snapshot be taken; what comes after that happens in each environment that is made from it.
+
+    https://docs.aws.amazon.com/lambda/latest/dg/snapstart-runtime-hooks-python.html
+    """
+    try:
+        _run_hooks("get_before_snapshot", reverse=True)
+    except Exception as error:
+        logger.exception("a snapshot of the function cannot be taken")
+        api.fail("/init/error", _report(InitError("Runtime.BeforeSnapshotError", str(error))))
+        raise SystemExit(_SNAPSHOT_FAILED) from None
     api.restored()
     try:
         _run_hooks("get_after_restore")
