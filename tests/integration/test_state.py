@@ -267,6 +267,13 @@ def test_a_table_that_does_not_answer_is_told_before_the_function_is_ended(
     assert (again.environment, again.text[:1]) == (reply.environment, "{")
 
 
+def test_a_function_behind_an_alias_runs_as_without(local_gateway: Start) -> None:
+    """What needs the alias is not on this machine, and that is said."""
+    client = Client(local_gateway(DEPLOYMENT, parameters={"SnapStart": "on", "GradualDeployment": "AllAtOnce"}))
+    assert client.call("create_notebook", arguments={"title": "Groceries"}).text[:1] == "{"
+    assert "SnapStart of StatelessFunction" in client.gateway.not_emulated
+
+
 def test_an_altered_wrapped_key_is_refused_and_replaced(cold: Client) -> None:
     state = cold.call("by_hand", arguments={"text": "hi"}).state
     [key] = keys(cold)

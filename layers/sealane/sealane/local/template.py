@@ -51,6 +51,7 @@ _ARNS = {
     "AWS::DynamoDB::Table": "arn:aws:dynamodb:{region}:{account}:table/{name}",
     "AWS::IAM::Role": "arn:aws:iam::{account}:role/{name}",
     "AWS::KMS::Key": "arn:aws:kms:{region}:{account}:key/{name}",
+    "AWS::Lambda::Alias": "arn:aws:lambda:{region}:{account}:function:{name}",
     "AWS::Lambda::Function": "arn:aws:lambda:{region}:{account}:function:{name}",
     "AWS::Lambda::LayerVersion": "arn:aws:lambda:{region}:{account}:layer:{name}:1",
     "AWS::Logs::LogGroup": "arn:aws:logs:{region}:{account}:log-group:{name}:*",
@@ -66,6 +67,8 @@ _EMULATED = {
     "AWS::KMS::Alias",
     "AWS::Lambda::Permission",
     "AWS::Lambda::Url",
+    # Of a function there is one version here, which is what its aliases name.
+    "AWS::Lambda::Version",
 }
 # What nobody who calls a table or a key can see on this machine, where there is no IAM either.
 _TABLE_WITHOUT_EFFECT = {
@@ -86,6 +89,7 @@ _KEY_WITHOUT_EFFECT = {
     "RotationPeriodInDays",
     "Tags",
 }
+_REF_IS_ARN = {"AWS::Lambda::Alias", "AWS::Lambda::LayerVersion"}
 _LOCAL_CODE = {"AWS::Serverless::Function": "CodeUri", "AWS::Serverless::LayerVersion": "ContentUri"}
 _ANY_METHOD = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 DEFAULT = "$default"
@@ -299,6 +303,8 @@ def load_template(
         code_dir = (code_dirs or {}).get(name) or _folder(name, properties, folders, "Code")
         if not code_dir.is_dir():
             raise TemplateError(f"the code of {name} is not at {code_dir}")
+        if as_mapping(properties.get("SnapStart", {}), name).get("ApplyOn") == "PublishedVersions":
+            not_emulated.append(f"SnapStart of {name}")
         wanted = as_texts(properties.get("Layers", []))
         not_emulated += [f"layer {arn} of {name}" for arn in wanted if arn not in layers]
         functions.append(
@@ -466,6 +472,9 @@ class _Resolver:
         resource = self.resources[logical_id]
         if resource["Type"] == "AWS::KMS::Key":
             return str(uuid.uuid5(uuid.NAMESPACE_OID, logical_id))
+        if resource["Type"] == "AWS::Lambda::Alias":
+            alias = as_mapping(resource["Properties"], logical_id)
+            return f"{as_text(self.resolve(alias['FunctionName']))}:{as_text(self.resolve(alias['Name']))}"
         key = _NAME_PROPERTIES.get(str(resource["Type"]))
         name = self.resolve(as_mapping(resource.get("Properties", {}), logical_id).get(key)) if key else None
         return name if isinstance(name, str) else logical_id
@@ -532,7 +541,7 @@ class _Resolver:
             return self._values[name]
         if name not in self.resources:
             raise TemplateError(f"Ref to {name}, which the template does not have")
-        return self.arn(name) if self.resources[name]["Type"] == "AWS::Lambda::LayerVersion" else self.name(name)
+        return self.arn(name) if self.resources[name]["Type"] in _REF_IS_ARN else self.name(name)
 
     def _get_att(self, name: str, attribute: str) -> str:
         if name not in self.resources:
@@ -661,7 +670,7 @@ def _routes(
                 continue
             integration = as_mapping(operation["x-amazon-apigateway-integration"], path)
             uri = as_text(integration.get("uri", ""))
-            function = next((function for function in functions if f"/{function.arn}/" in uri), None)
+            function = next((each for each in functions if re.search(rf"/{re.escape(each.arn)}[/:]", uri)), None)
             if integration.get("type") != "aws_proxy" or function is None:
                 not_emulated.append(f"{path} (an integration that is no Python function's)")
                 continue
