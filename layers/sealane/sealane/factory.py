@@ -1,5 +1,6 @@
 """The user's factory: called once for each HTTP request, and held to handing out a fresh server each time."""
 
+import functools
 import inspect
 import logging
 import time
@@ -12,6 +13,7 @@ from mangum.types import LambdaContext
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel.server import Server
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import server as mcpserver
 from starlette.requests import Request
 
 from sealane.era import Era
@@ -19,6 +21,10 @@ from sealane.era import Era
 __all__ = ["AnyServer", "RequestContext", "ServerFactory", "ServerMaker", "low_level_server"]
 
 logger = logging.getLogger(__name__)
+
+# Each MCPServer configures logging, which has an effect but once, and looks for `rich`, which is in no artefact: four
+# fifths of what a server costs.
+mcpserver.configure_logging = functools.cache(mcpserver.configure_logging)  # type: ignore[attr-defined]
 
 AnyServer = MCPServer[Any] | Server[Any]
 
