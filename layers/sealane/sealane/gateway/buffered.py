@@ -19,6 +19,9 @@ __all__ = ["BufferedGateway", "is_ping", "refusal"]
 
 logger = logging.getLogger(__name__)
 
+# Mangum tells of each request, whose line in the log is for others to write.
+logging.getLogger("mangum.http").setLevel(logging.WARNING)
+
 
 class BufferedGateway:
     """Answers Lambda events with an ASGI application. Whatever the event, nothing is raised.
