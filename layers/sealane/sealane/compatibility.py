@@ -1,10 +1,12 @@
 """One legacy request, one fresh server, no session."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp.server.context import HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import HandlerEntry, Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER, unsupported_protocol_version_rejection
 from mcp_types import (
@@ -20,13 +22,14 @@ from mcp_types import (
 from mcp_types.methods import is_input_required
 from pydantic import ValidationError
 from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
 
 from sealane.era import UNPARSABLE
 from sealane.errors import RequestRejected
 from sealane.options import Legacy
 from sealane.stateless import rejected
 
-__all__ = ["check_method", "explain_unreachable_client", "is_only_acknowledged"]
+__all__ = ["check_method", "explain_unreachable_client", "is_only_acknowledged", "serve"]
 
 _NO_BACK_CHANNEL: Final = (
     "{method} needs a client that the server can call back, and this server keeps no session. "
@@ -114,3 +117,24 @@ def _unreachable(method: str, text: str) -> CallToolResult:
     if method != "tools/call":
         raise MCPError(INVALID_REQUEST, text)
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+
+
+# The SDK tells of each manager's start and end, which here is each request's.
+logging.getLogger("mcp.server.streamable_http_manager").setLevel(logging.WARNING)
+logging.getLogger("mcp.server.streamable_http").setLevel(logging.WARNING)
+
+
+async def serve(
+    server: Server[Any], scope: Scope, receive: Receive, send: Send, *, json_response: bool, max_body_size: int
+) -> None:
+    """Run one request through the SDK's entry for the handshake revisions, on a server that serves no other.
+
+    Args:
+        json_response: answer JSON whatever the handler sends before its result.
+        max_body_size: bytes; the body was checked already, the SDK's own limit must only not be smaller.
+    """
+    manager = StreamableHTTPSessionManager(
+        server, json_response=json_response, stateless=True, max_request_body_size=max_body_size
+    )
+    async with manager.run():
+        await manager.handle_request(scope, receive, send)

@@ -199,14 +199,17 @@ class McpHandler:
                 with anyio.CancelScope() as exchange:
                     if (deadline := scope.get(DEADLINE_KEY)) is not None:
                         shaper.watch(self._end_in_time(deadline, era, message, shaper, exchange))
-                    await stateless.serve(
-                        server,
-                        scope,
-                        receive_again(body, request.receive),
-                        shaper.send,
-                        json_response=options.response_mode == "json",
-                        max_body_size=options.max_request_body_size,
-                    )
+                    if era == "modern":
+                        await stateless.serve(server, request, body, message, shaper, options.response_mode)
+                    else:
+                        await compatibility.serve(
+                            server,
+                            scope,
+                            receive_again(body, request.receive),
+                            shaper.send,
+                            json_response=options.response_mode == "json",
+                            max_body_size=options.max_request_body_size,
+                        )
             finally:
                 await shaper.close()
 

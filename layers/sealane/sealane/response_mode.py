@@ -46,8 +46,16 @@ class ResponseShaper:
         self._collecting_json = False
         self._finished = False
         self._opened = False
+        self._opening = asyncio.Lock()
         self._passing = False
         self._tasks: list[asyncio.Task[None]] = []
+
+    async def send_event(self, event: bytes) -> None:
+        """Take an event that comes before an answer in JSON: both become an event stream."""
+        async with self._opening:
+            if not self._opened and not self._finished:
+                await self._open_stream()
+        await self.send({"type": "http.response.body", "body": event, "more_body": True})
 
     async def send(self, message: Message) -> None:
         """Take one ASGI message of the SDK's answer."""
@@ -99,7 +107,7 @@ class ResponseShaper:
                 self._holding = True
             else:
                 await self._open_stream()
-        elif self._mode == "sse" and message["status"] == 200:
+        elif self._opened or (self._mode == "sse" and message["status"] == 200):
             self._collecting_json = True
         else:
             self._passing = True
@@ -115,7 +123,8 @@ class ResponseShaper:
         self._json += message.get("body", b"")
         if not message.get("more_body", False):
             self._finished = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM_HEADERS})
+            if not self._opened:
+                await self._send({"type": "http.response.start", "status": 200, "headers": _EVENT_STREAM_HEADERS})
             await self._send({"type": "http.response.body", "body": _event(bytes(self._json)), "more_body": False})
 
     async def _first_event(self, message: Message) -> None:

@@ -1,12 +1,14 @@
 """One modern request, one fresh server, through the SDK's HTTP entry."""
 
-import logging
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
+import anyio
+from mcp.server._streamable_http_modern import handle_modern_request
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http import check_accept_headers
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.inbound import (
     ERROR_CODE_HTTP_STATUS,
     MCP_PROTOCOL_VERSION_HEADER,
@@ -17,9 +19,13 @@ from mcp.shared.inbound import (
 from mcp_types import HEADER_MISMATCH
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive
 
 from sealane.errors import INVALID_REQUEST, RequestRejected
+from sealane.gateway.events import BUFFERED_KEY
+from sealane.options import ResponseMode
+from sealane.policy.body import receive_again
+from sealane.response_mode import ResponseShaper
 
 __all__ = ["check_media_types", "check_routable", "rejected", "serve"]
 
@@ -68,22 +74,40 @@ def rejected(verdict: InboundLadderRejection) -> RequestRejected:
     return RequestRejected(ERROR_CODE_HTTP_STATUS[verdict.code], verdict.code, verdict.message, data=verdict.data)
 
 
-# The SDK tells of each manager's start and end, which here is each request's.
-logging.getLogger("mcp.server.streamable_http_manager").setLevel(logging.WARNING)
-logging.getLogger("mcp.server.streamable_http").setLevel(logging.WARNING)
-
-
 async def serve(
-    server: Server[Any], scope: Scope, receive: Receive, send: Send, *, json_response: bool, max_body_size: int
+    server: Server[Any], request: Request, body: bytes, message: object, shaper: ResponseShaper, mode: ResponseMode
 ) -> None:
-    """Run one HTTP request through the SDK on a server that serves no other.
+    """Run one request through the SDK's entry for revision 2026-07-28, on a server that serves no other.
+
+    The public way there, `StreamableHTTPSessionManager`, prepares for sessions first. In `auto` mode the entry is asked
+    for JSON, and what the handler sends before its result goes to `shaper`: the entry's own event streams take two
+    tasks and a queue between them, which most calls have no use for.
 
     Args:
-        json_response: answer JSON whatever the handler sends before its result.
-        max_body_size: bytes; the body was checked already, the SDK's own limit must only not be smaller.
+        body: the request's, decoded as `message`.
+        mode: how the request is answered, but for `subscriptions/listen`: always by a stream.
     """
-    manager = StreamableHTTPSessionManager(
-        server, json_response=json_response, stateless=True, max_request_body_size=max_body_size
-    )
-    async with manager.run():
-        await manager.handle_request(scope, receive, send)
+    scope = request.scope
+    method = message.get("method") if isinstance(message, Mapping) else None
+
+    async def with_events(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        # Not those of the `tools/list` that the SDK checks headers by before it calls a tool.
+        if ctx.method == method:
+            ctx.session._request_outbound.sink = SimpleNamespace(send=shaper.send_event)  # type: ignore[attr-defined]
+        return await call_next(ctx)
+
+    async with server.lifespan(server) as state, anyio.create_task_group() as tasks:
+        if mode == "auto" and method != "subscriptions/listen":
+            server.middleware.insert(0, with_events)
+            if BUFFERED_KEY not in scope:
+                shaper.watch(_cancel_when_left(request.receive, tasks.cancel_scope))
+        # In a task, since what a handler does to its context, or to the task that it runs in, is its own affair.
+        receive = receive_again(body, request.receive)
+        tasks.start_soon(handle_modern_request, server, None, mode != "sse", state, scope, receive, shaper.send)
+
+
+async def _cancel_when_left(receive: Receive, exchange: anyio.CancelScope) -> None:
+    """Cancel an exchange when its client leaves, as the SDK does for event streams."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    exchange.cancel()
