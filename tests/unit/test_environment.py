@@ -4,10 +4,13 @@ import asyncio
 import gc
 import logging
 import os
+import sys
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
 
 import pytest
 from mcp.server.lowlevel.server import Server
@@ -15,9 +18,11 @@ from mcp.server.mcpserver import Context
 
 from sealane import Catalog, create_mcp_handler
 from sealane.gateway.loop import environment_loop
+from sealane.options import ResponseMode
 from tests.events import Answer, Headers, Message, ask, legacy, modern
 
 catalog = Catalog()
+setting = ContextVar("setting", default="as it was")
 
 
 @catalog.tool()
@@ -41,6 +46,13 @@ async def count(ctx: Context, to: int = 3, delay_ms: int = 0) -> str:
 @catalog.tool()
 async def fails() -> str:
     raise ValueError("a tool failed")
+
+
+@catalog.tool()
+async def sets() -> str:
+    found = setting.get()
+    setting.set("changed")
+    return found
 
 
 handler = create_mcp_handler(lambda: catalog.server("environment"))
@@ -135,3 +147,31 @@ def test_a_synchronous_tool_runs_in_the_same_thread_each_time() -> None:
 
         assert len(threads) == 1
         assert threads != {str(threading.get_ident())}
+
+
+@pytest.mark.parametrize("mode", ["auto", "json", "sse"])
+def test_what_a_tool_sets_in_its_context_is_gone_with_its_request(mode: ResponseMode) -> None:
+    own = create_mcp_handler(lambda: catalog.server("environment"), response_mode=mode)
+    for request in (
+        modern("tools/call", name="sets", arguments={}),
+        legacy("tools/call", name="sets", arguments={}),
+    ) * 2:
+        assert ask(own, request).messages[-1]["result"]["content"][0]["text"] == "as it was"
+
+
+def test_no_request_looks_for_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import that fails is tried again each time, in every folder of the path."""
+    looked_for: list[str] = []
+
+    class Watching(MetaPathFinder):
+        def find_spec(self, name: str, *_: object) -> None:
+            looked_for.append(name)
+            if name.partition(".")[0] == "rich":
+                raise ModuleNotFoundError(name)  # as in an artefact
+
+    send(len(REQUESTS))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Watching(), *sys.meta_path])
+    send(len(REQUESTS))
+    assert looked_for == []

@@ -7,17 +7,23 @@ import warnings
 from typing import Annotated, Any
 
 import pytest
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.resolve import Elicit, ListRoots, Resolve, Sample
-from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp_types import (
+    INVALID_PARAMS,
+    CallToolResult,
     CreateMessageResult,
     ElicitRequest,
     ElicitRequestFormParams,
     InputRequiredResult,
     ListRootsResult,
+    ListToolsResult,
     SamplingMessage,
     TextContent,
+    Tool,
 )
 from pydantic import BaseModel, Field
 
@@ -437,6 +443,39 @@ def test_response_mode(mode: ResponseMode, tool: str, media_type: str, notificat
     messages = events_of(answer) if media_type == "text/event-stream" else [answer.json]
     assert ["id" in message for message in messages] == [False] * notifications + [True]
     assert messages[-1]["result"]["content"][0]["text"] in ("x", "slow is done", "logged")
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("mode", ["auto", "sse"])
+def test_an_error_after_a_notification_ends_its_stream(mode: ResponseMode, era: str) -> None:
+    async def call_tool(ctx: ServerRequestContext[Any], params: object) -> CallToolResult:
+        await ctx.session.report_progress(1)
+        raise MCPError(INVALID_PARAMS, "not so")
+
+    answer = ask(
+        create_mcp_handler(lambda: Server("low-level", on_call_tool=call_tool), response_mode=mode),
+        call(era, "any", PROGRESS),
+    )
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/event-stream")
+    progress, error = events_of(answer)
+    assert progress["method"] == "notifications/progress"
+    assert error["error"] == {"code": INVALID_PARAMS, "message": "not so"}
+
+
+@pytest.mark.parametrize("mode", ["auto", "sse"])
+def test_what_is_sent_while_the_sdk_looks_a_tool_up_is_not_of_its_call(mode: ResponseMode) -> None:
+    async def list_tools(ctx: ServerRequestContext[Any], params: object) -> ListToolsResult:
+        await ctx.session.send_progress_notification("p", 1, related_request_id=str(ctx.request_id))
+        return ListToolsResult(tools=[Tool(name="any", input_schema={"type": "object"})])
+
+    async def call_tool(ctx: ServerRequestContext[Any], params: object) -> CallToolResult:
+        return CallToolResult(content=[TextContent(type="text", text="called")])
+
+    handler = create_mcp_handler(
+        lambda: Server("low-level", on_list_tools=list_tools, on_call_tool=call_tool), response_mode=mode
+    )
+    assert len(ask(handler, modern("tools/list")).messages) == 2
+    assert len(ask(handler, call("modern", "any", argument=1)).messages) == 1
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
