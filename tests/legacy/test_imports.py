@@ -12,7 +12,9 @@ PACKAGE = ROOT / "layers" / "sealane" / "sealane"
 LANE = sorted((PACKAGE / "legacy").glob("*.py"))
 # The commands are for the developer's machine, as the local gateway is.
 COMMANDS = PACKAGE / "legacy" / "cli.py"
-SHARED = ("sealane.errors", "sealane.gateway", "sealane.legacy", "sealane.policy", "sealane.state")
+SHARED = tuple(
+    f"sealane.{name}" for name in ("errors", "gateway", "import_cuts", "legacy", "policy", "snapshot", "state")
+)
 
 
 def is_shared(name: str) -> bool:
@@ -43,3 +45,10 @@ def test_it_loads_neither_generation_2_nor_what_needs_it() -> None:
     assert "mcp.server.lowlevel" in loaded
     assert not {name for name in loaded if name.partition(".")[0] in ("mcp_types", "httpx2", "typer", "moto")}
     assert not {name for name in loaded if name.startswith("sealane.") and not is_shared(name)}
+
+
+def test_nothing_is_cut_from_generation_1() -> None:
+    code = "import sealane, sys, mcp\nprint(*map(type, (mcp, *sys.meta_path)))"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)  # noqa: S603
+    assert ran.stdout.startswith("<class 'module'>")
+    assert "import_cuts" not in ran.stdout

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sealane import import_cuts
+
 if TYPE_CHECKING:
     from sealane.catalog import Catalog
     from sealane.era import is_legacy_request
@@ -72,6 +74,9 @@ __all__ = [
     "publish_change",
     "route_by_era",
 ]
+
+# Before the SDK is imported, which happens below at the earliest.
+import_cuts.install()
 
 # Imported on first use: the gateway, the policy, the state and the local tools must come without either SDK.
 _MODULES = {

@@ -1,0 +1,184 @@
+"""What a cold start leaves out, and that nobody who uses the SDK can tell. Every program has a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+LEGACY_MODELS = "mcp_types._v2025_11_25"
+MODERN_MODELS = "mcp_types._v2026_07_28"
+
+HANDLER = """
+from tests.events import NO_CONTEXT, answer, load_event
+from app import handler
+def ask(name): return answer(handler(load_event(name), NO_CONTEXT)).messages[0]["result"]
+"""
+STATE = """
+from types import ModuleType
+def has_run(*names): return [type(sys.modules.get(name)) is ModuleType for name in names]
+"""
+
+
+def output_of(*arguments: str, cuts: str = "on") -> Any:
+    """The last line that a fresh Python process writes, as JSON."""
+    paths = os.pathsep.join(sys.path)
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, *arguments],
+        env={**os.environ, "SEALANE_IMPORT_CUTS": cuts, "PYTHONHASHSEED": "0", "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def told_by(program: str, cuts: str = "on") -> Any:
+    """The value of a program's last line, an expression."""
+    *lines, last = program.strip().splitlines()
+    return output_of("-c", "\n".join(["import json, sys", *lines, f"print(json.dumps({last}))"]), cuts=cuts)
+
+
+def test_a_modern_call_needs_neither_the_client_half_nor_the_models_of_2025() -> None:
+    result, imported, run = told_by(f"""
+{HANDLER}{STATE}
+result = ask("rest-call-hello")
+imported = [name for name in sys.modules if name.startswith(("mcp.client", "mcp.types", "boto", "httpx2."))]
+[result, imported, has_run("mcp", "httpx2", "anyio.to_process", "{LEGACY_MODELS}", "{MODERN_MODELS}")]
+""")
+    assert result["content"][0]["text"].startswith("Hello")
+    assert imported == []
+    assert run == [False, False, False, False, True]
+
+
+def test_importing_the_function_builds_no_models_of_a_revision() -> None:
+    program = f'from app import handler{STATE}has_run("{LEGACY_MODELS}", "{MODERN_MODELS}")'
+    assert told_by(program) == [False, False]
+
+
+def test_a_legacy_request_builds_the_models_of_2025() -> None:
+    initialized, called, run = told_by(
+        HANDLER + STATE + f'[ask("rest-legacy-initialize"), ask("rest-legacy-call-hello"), has_run("{LEGACY_MODELS}")]'
+    )
+    assert initialized["protocolVersion"] == "2025-11-25"
+    assert called["content"][0]["text"].startswith("Hello")
+    assert run == [True]
+
+
+def test_the_variable_leaves_imports_as_they_are() -> None:
+    program = f"""
+import sealane.handler{STATE}
+from mcp_types import Tool, methods
+[*has_run("mcp", "mcp.client", "{LEGACY_MODELS}"), Tool.__pydantic_complete__, type(methods.SERVER_RESULTS).__name__]
+"""
+    assert told_by(program, cuts="off") == [True, True, True, True, "mappingproxy"]
+    assert told_by(program) == [False, False, False, False, "_Table"]
+
+
+def test_a_snapshot_has_all_of_it() -> None:
+    program = f"""
+import os
+os.environ["AWS_LAMBDA_INITIALIZATION_TYPE"] = "snap-start"
+import sealane, mcp.server{STATE}
+has_run("mcp", "mcp.client", "{LEGACY_MODELS}", "{MODERN_MODELS}")
+"""
+    assert told_by(program) == [True] * 4
+
+
+def test_an_sdk_that_was_imported_before_stays_as_it_is() -> None:
+    assert told_by(f'import mcp_types, sealane.handler{STATE}has_run("mcp", "mcp.client")') == [True, True]
+
+
+def test_every_name_of_the_sdk_is_what_it_is_without_cuts() -> None:
+    cut, uncut = (output_of("-m", "tests.unit.sdk_names", cuts=cuts) for cuts in ("on", "off"))
+    assert len(uncut) > 100
+    # The only exception: a type for pydantic alone, in a module that borrows it.
+    name = cut["mcp.server.elicitation"].pop("PrimitiveSchemaDefinition")
+    assert name.startswith("<sealane.import_cuts._Name")
+    assert uncut["mcp.server.elicitation"].pop("PrimitiveSchemaDefinition").startswith(f"{LEGACY_MODELS}.StringSchema")
+    assert cut == uncut
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from mcp import Client; Client.__module__",
+        "import mcp; mcp.Client.__module__",
+        "import mcp.server; mcp.types.Tool.__module__",
+        "from mcp.client.session_group import ClientSessionGroup; ClientSessionGroup.__module__",
+        "import mcp; sorted(dir(mcp))",
+        "from mcp import *; sorted(globals())",
+        "import mcp; sorted(mcp.__all__)",
+        "import mcp; hasattr(mcp, 'nothing')",
+        "import importlib, mcp; importlib.reload(mcp).Client.__module__",
+        "import mcp; [type(mcp.__loader__).__name__, type(mcp.__spec__.loader).__name__, mcp.__file__]",
+        "import httpx2; httpx2.URL('http://a/b').path",
+        "import pickle, mcp_types; repr(pickle.loads(pickle.dumps(mcp_types.TextContent(text='a'))))",
+        "import mcp_types; repr(mcp_types.Tool.model_construct(name='a').model_dump(by_alias=True))",
+        "from mcp_types import methods; sorted(map(str, methods.CLIENT_REQUESTS | {('a', 'b'): 1}))",
+        "from mcp_types import methods; sorted(map(str, methods.SERVER_RESULTS.copy().values()))",
+        "from mcp_types.methods import CLIENT_REQUESTS; ('ping', '2026-07-28') in CLIENT_REQUESTS",
+    ],
+)
+def test_imports_do_what_they_do_without_cuts(program: str) -> None:
+    lines = "import sealane\n" + "\n".join(part.strip() for part in program.split(";"))
+    assert told_by(lines) == told_by(lines, cuts="off")
+
+
+def test_a_model_that_inherits_from_one_of_the_sdk_is_built_at_once() -> None:
+    assert told_by("""
+import sealane
+from mcp_types import Tool
+class Own(Tool): price: int
+complete = Own.__pydantic_complete__
+own = Own(name="a", input_schema={}, price=1)
+[Tool.__pydantic_complete__, complete, "defer_build" in Own.model_config, own.price]
+""") == [False, True, False, 1]
+
+
+def test_what_fails_at_the_first_use_fails_again_and_works_when_the_reason_is_gone() -> None:
+    assert told_by("""
+import sealane, mcp
+def client():
+    try:
+        return mcp.Client.__name__
+    except ImportError as error:
+        return error.name
+sys.modules["mcp.client.stdio"] = None
+before = [client(), client()]
+del sys.modules["mcp.client.stdio"]
+[*before, client()]
+""") == ["mcp.client.stdio", "mcp.client.stdio", "Client"]
+
+
+def test_what_is_set_on_a_module_before_its_first_use_stays() -> None:
+    assert told_by("""
+import sealane, mcp
+mcp.Client = 1
+[mcp.ClientSession.__name__, mcp.Client]
+""") == ["ClientSession", 1]
+
+
+def test_many_threads_may_be_the_first() -> None:
+    assert told_by("""
+import sealane, mcp, threading, time
+from mcp_types import CallToolResult, TextContent
+sys.setswitchinterval(1e-6)
+barrier, found, built = threading.Barrier(16), [], []
+rebuild = CallToolResult.model_rebuild
+def slow(**options):
+    built.append(time.sleep(0.1))
+    return rebuild(**options)
+CallToolResult.model_rebuild = slow
+def use():
+    barrier.wait()
+    result = CallToolResult.model_validate({"content": [{"type": "text", "text": "a"}]})
+    found.append((mcp.Client, type(result.content[0]), type(result), json.dumps(result.model_dump())))
+threads = [threading.Thread(target=use) for _ in range(16)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+[len(found), len(built), len(set(found)), found[0][:3] == (mcp.Client, TextContent, CallToolResult)]
+""") == [16, 1, 1, True]
