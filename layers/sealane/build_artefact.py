@@ -38,12 +38,23 @@ _NOT_COPIED = shutil.ignore_patterns(
 _NEVER_IMPORTED = (
     *("bin", "*/tests", "tests", "*/py.typed"),
     *("*.c", "*.cc", "*.cpp", "*.h", "*.hpp", "*.pxd", "*.pyx", "*.rs"),
-    # They are for mypy, pytest, a command line and a comparison, which no function has.
+    # They are for mypy, pytest, a command line, a comparison and other machines, which no function has.
     *("pydantic/mypy.py", "pydantic/v1/mypy.py", "anyio/pytest_plugin.py", "mcp/cli", "jsonschema/benchmarks"),
+    *("jsonschema/cli.py", "httpx2/_main.py", "idna/cli.py", "truststore/_macos.py", "truststore/_windows.py"),
     *(f"*.dist-info/{name}" for name in ("RECORD", "WHEEL", "INSTALLER", "REQUESTED", "direct_url.json", "sboms")),
 )
 _USED_BY = {"*.pyi": "lazy_loader", "anyio/_backends/_trio.py": "trio"}
 """Files that one package only reads or imports."""
+_MENTIONED = (
+    # cryptography requires all of cffi and imports only its module with machine code.
+    (("cffi", "pycparser"), rb"^\s*(import|from)\s+cffi\b", ("cffi",)),
+    # The SDK runs uvicorn where it is no function, and sse_starlette uses it where it is there.
+    (("uvicorn", "uvicorn-*"), rb"^\s*((import|from)\s+)?uvicorn\b", ("uvicorn", "mcp", "sse_starlette")),
+    (("click", "click-*"), rb"^\s*((import|from)\s+)?click\b", ("click", "uvicorn")),
+    (("starlette/testclient.py",), rb"\btestclient\b", ("starlette",)),
+    (("pydantic/v1",), rb"pydantic\.(v1|utils)\b|pydantic import .*\b(v1|utils)\b|__get_validators__", ("pydantic",)),
+)
+"""What stays if the function, its requirements or a package mention it; how; and whose mention does not count."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +138,12 @@ def prune(packages: Path, source: Path) -> None:
     """Removes what the function with this source, and its packages, neither import nor read."""
     remove(packages, _NEVER_IMPORTED)
     remove(packages, [pattern for pattern, package in _USED_BY.items() if not (packages / package).exists()])
-    # cryptography requires all of cffi and imports only its module with machine code.
-    others = [*source.rglob("*.py"), *(file for file in packages.rglob("*.py") if file.parent != packages / "cffi")]
-    if not any(re.search(rb"^\s*(import|from)\s+cffi\b", file.read_bytes(), re.MULTILINE) for file in others):
-        remove(packages, ["cffi", "pycparser"])
+    files = [*source.rglob("*.py"), source / "requirements.txt", *packages.rglob("*.py")]
+    for patterns, mention, spared in _MENTIONED:
+        own = [packages / each for each in spared]
+        others = (file for file in files if file.is_file() and not any(map(file.is_relative_to, own)))
+        if not any(re.search(mention, file.read_bytes(), re.MULTILINE) for file in others):
+            remove(packages, patterns)
     for metadata in packages.glob("*.dist-info/METADATA"):
         # The description follows an empty line, as in a mail.
         metadata.write_bytes(metadata.read_bytes().partition(b"\n\n")[0] + b"\n")
