@@ -3,10 +3,11 @@
 import os
 from typing import Any
 
+# Before the SDK, as in an app.py.
+from sealane import ANYONE, Catalog, HandleStore, create_mcp_handler  # isort: skip
+
 from bench_tools import tools
 from mcp.server.mcpserver import MCPServer
-
-from sealane import ANYONE, Catalog, HandleStore, create_mcp_handler
 
 catalog = Catalog()
 for function in tools():

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+# Before the SDK, as in an app.py.
+from sealane import Catalog, create_mcp_handler  # isort: skip
+
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import ElicitRequest, ElicitRequestFormParams, InputRequiredResult
-
-from sealane import Catalog, create_mcp_handler
 
 catalog = Catalog()
 
