@@ -133,7 +133,33 @@ def test_p3_any_environment_goes_on_where_any_other_has_asked(client: Client, to
 
 def refusals(client: Client) -> list[str]:
     """Why states were refused so far, by the log."""
-    return [line.text.rpartition(": ")[2] for line in client.gateway.lines if "requestState rejected" in line.text]
+    lines = [json.loads(line.text) for line in client.gateway.lines if "requestState rejected" in line.text]
+    return [line["message"].rpartition(": ")[2] for line in lines]
+
+
+def test_a_call_is_one_line_of_the_log_which_says_nothing_of_its_arguments(client: Client) -> None:
+    before = len(client.gateway.lines)
+    client.call("by_hand", id="my-id", subject="grace", arguments={"text": "planted"})
+    deadline = time.time() + 10
+    while not (lines := [each.text for each in client.gateway.lines[before:] if '"my-id"' in each.text]):
+        assert time.time() < deadline
+        time.sleep(0.01)
+    [line] = [json.loads(each) for each in lines]
+    known = {key: line[key] for key in ("message", "method", "tool", "era", "lane", "status", "cold_start")}
+    assert known == {
+        "message": "served",
+        "method": "tools/call",
+        "tool": "by_hand",
+        "era": "modern",
+        "lane": "stateless",
+        "status": 200,
+        "cold_start": False,
+    }
+    assert line["request_id"]
+    assert len(line["principal"]) == 16
+    written = "".join(each.text for each in client.gateway.lines[before:])
+    assert "planted" not in written
+    assert "grace" not in written
 
 
 def test_every_altered_byte_is_refused_with_one_text(client: Client) -> None:

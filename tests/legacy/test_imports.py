@@ -13,7 +13,8 @@ LANE = sorted((PACKAGE / "legacy").glob("*.py"))
 # The commands are for the developer's machine, as the local gateway is.
 COMMANDS = PACKAGE / "legacy" / "cli.py"
 SHARED = tuple(
-    f"sealane.{name}" for name in ("errors", "gateway", "import_cuts", "legacy", "policy", "snapshot", "state")
+    f"sealane.{name}"
+    for name in ("errors", "gateway", "import_cuts", "legacy", "policy", "snapshot", "state", "telemetry")
 )
 
 
@@ -27,6 +28,8 @@ def test_it_uses_only_what_both_generations_share(file: Path) -> None:
         names = (
             [alias.name for alias in node.names]
             if isinstance(node, ast.Import)
+            else [f"sealane.{alias.name}" for alias in node.names]
+            if isinstance(node, ast.ImportFrom) and node.module == "sealane"
             else [node.module or ""]
             if isinstance(node, ast.ImportFrom)
             else []

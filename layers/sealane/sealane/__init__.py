@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sealane.errors import RequestRejected
     from sealane.factory import RequestContext
     from sealane.handler import McpHandler, create_mcp_handler
+    from sealane.logs import logger
     from sealane.options import HandlerOptions
     from sealane.policy.auth_context import get_auth_context
     from sealane.policy.bearer import BearerAuth
@@ -70,6 +71,7 @@ __all__ = [
     "current_principal",
     "get_auth_context",
     "is_legacy_request",
+    "logger",
     "once",
     "publish_change",
     "route_by_era",
@@ -113,6 +115,7 @@ _MODULES = {
     "current_principal": "sealane.policy.principal",
     "get_auth_context": "sealane.policy.auth_context",
     "is_legacy_request": "sealane.era",
+    "logger": "sealane.logs",
     "once": "sealane.state.once",
     "publish_change": "sealane.state.changes",
     "route_by_era": "sealane.routing",

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sealane import compatibility, stateless
+from sealane import compatibility, stateless, telemetry
 from sealane.authentication import authenticated, principal_of
 from sealane.catalog import missing_scopes
 from sealane.era import Era, era_of
@@ -28,6 +28,7 @@ from sealane.gateway.endpoint import Answer, Endpoint, request_id_of
 from sealane.gateway.events import DEADLINE_KEY
 from sealane.gateway.loop import environment_loop
 from sealane.options import HandlerOptions, handler_options
+from sealane.outcome import called_tool, observe_outcome
 from sealane.policy.auth_context import auth_context
 from sealane.policy.body import read_body, receive_again
 from sealane.policy.json_text import decode
@@ -73,6 +74,7 @@ class McpHandler:
     """
 
     def __init__(self, factory: ServerFactory, options: HandlerOptions) -> None:
+        telemetry.start()
         self._maker = ServerMaker(factory)
         self._options = options
         self._subscriptions = Subscriptions(options.subscriptions, options.max_subscriptions, options.listen_seconds)
@@ -148,6 +150,8 @@ class McpHandler:
         message = decode(body)
         answer.request_id = request_id_of(message)
         era = era_of(request.method, request.headers, message)
+        lane: telemetry.Lane = "stateless" if era == "modern" else "compatibility"
+        telemetry.current().describe(message, request.headers, era=era, lane=lane)
         if era == "modern":
             if isinstance(message, dict) and message.get("method") == "subscriptions/listen":
                 # Answered by an event stream in every mode; the SDK's own 406 says nothing.
@@ -184,6 +188,7 @@ class McpHandler:
             properties = auth_info.claims
         with auth_context(properties), principal_context(principal_of(auth_info)):
             product = await self._maker.make(context)
+            telemetry.current().tool = called_tool(product, message)
             if missing := missing_scopes(product, message):
                 error: BearerError | None = "insufficient_scope" if auth_info is not None else None
                 reason = f"the tool needs {' '.join(missing)}"
@@ -194,6 +199,7 @@ class McpHandler:
             tell_state_errors(product)
             if era == "legacy":
                 compatibility.explain_unreachable_client(server)
+            server.middleware.insert(0, observe_outcome)
             shaper = ResponseShaper(send, era=era, mode=options.response_mode, keep_alive=options.keep_alive)
             try:
                 with anyio.CancelScope() as exchange:

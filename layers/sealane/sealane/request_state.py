@@ -21,6 +21,7 @@ from mcp_types import INTERNAL_ERROR, MISSING_REQUIRED_CLIENT_CAPABILITY, Client
 from mcp_types.methods import INPUT_REQUIRED_METHODS, is_input_required
 from starlette.requests import Request
 
+from sealane import telemetry
 from sealane.factory import AnyServer, low_level_server
 from sealane.state.errors import StateNotConfigured, StateUnavailable
 from sealane.state.keyring import KeyRefused, Keyring, Ring
@@ -215,7 +216,11 @@ class SealedRounds:
             except StateUnavailable:
                 raise MCPError(INTERNAL_ERROR, _TRY_AGAIN.format("opened")) from None
 
+        is_opened = False
+
         async def one_round(ctx: ServerRequestContext[Any, Any]) -> HandlerResult:
+            nonlocal is_opened
+            is_opened = True
             first, answered = _rounds(ctx)
             result = await call_next(first)
             if answered is not None and is_input_required(result) and _wire(result).get("requestState") is None:
@@ -223,7 +228,15 @@ class SealedRounds:
             return await self._question(ctx, result) if is_input_required(result) else result
 
         with call_identity(_identity(ctx)):
-            return await self._boundary(ctx, one_round)
+            try:
+                result = await self._boundary(ctx, one_round)
+            except MCPError:
+                if not is_opened:
+                    telemetry.current().refuse_state()
+                raise
+        if is_input_required(result):
+            telemetry.count("StateSealed")
+        return result
 
     async def _question(self, ctx: ServerRequestContext[Any, Any], result: HandlerResult) -> HandlerResult:
         """A result that asks, ready to be sealed.

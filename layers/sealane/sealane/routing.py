@@ -18,11 +18,12 @@ from mangum.types import LambdaContext
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sealane import snapshot
+from sealane import snapshot, telemetry
 from sealane.era import decode, era_of
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestId, RequestRejected, error_response
 from sealane.gateway.buffered import BufferedGateway
 from sealane.gateway.events import BUFFERED_KEY, DEADLINE_KEY
+from sealane.gateway.observed import observed
 from sealane.gateway.remaining import client_context, seconds_to_answer
 from sealane.handler import McpHandler
 from sealane.policy.body import read_body, receive_again
@@ -172,7 +173,7 @@ class RoutedHandler:
         self._route = options.route.rstrip("/")
         self._cors = options.cors
         self._max_body_size = options.max_request_body_size
-        self.app: ASGIApp = self._serve
+        self.app: ASGIApp = observed(self._serve)
         self.notify = stateless.notify
 
     def __call__(self, event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
@@ -200,9 +201,12 @@ class RoutedHandler:
             if era_of(request.method, request.headers, message) == "modern" or self._is_drained(request):
                 await self._stateless.app(scope, receive_again(body, receive), send)
                 return
+            exchange = telemetry.current()
+            exchange.describe(message, request.headers, era="legacy", lane="legacy")
+            exchange.forwarded = True
             await self._forward(scope, receive, answer)
         except ClientDisconnect:
-            logger.info("the client left before it had its answer")
+            telemetry.current().left = True
         except RequestRejected as rejection:
             self._stateless._endpoint.report(rejection)
             if answer.started:

@@ -1,4 +1,4 @@
-"""Errors of `sealane.state` that leave a tool, a resource or a prompt reach the model with their text."""
+"""Errors that leave a tool, a resource or a prompt: those of `sealane.state` reach the model, all are told the log."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -7,7 +7,9 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
+from pydantic import ValidationError
 
+from sealane import telemetry
 from sealane.factory import AnyServer
 from sealane.state.errors import StateError, StateNotConfigured
 
@@ -39,6 +41,7 @@ def _telling(method: Callable[..., Awaitable[Any]], foreseen: Callable[[str], Ex
         try:
             return await method(*args, **options)
         except Exception as error:
+            telemetry.current().explain(_why(error))
             if (cause := _state_error(error)) is None:
                 raise
             raise foreseen(str(cause)) from cause
@@ -52,3 +55,13 @@ def _state_error(error: BaseException) -> StateError | None:
     while cause is not None and not isinstance(cause, StateError):
         cause = cause.__cause__
     return None if isinstance(cause, StateNotConfigured) else cause
+
+
+def _why(error: BaseException) -> str:
+    """What has failed, for the log: messages have arguments and results in them, so only type and parameters."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, ValidationError):
+        places = (each["loc"] for each in error.errors(include_url=False, include_context=False, include_input=False))
+        return f"ValidationError: {', '.join(sorted({str(place[0]) for place in places if place}))}"
+    return type(error).__name__

@@ -25,6 +25,7 @@ from mcp.shared.subscriptions import event_matches
 from mcp_types import SubscriptionFilter, SubscriptionsListenRequestParams, SubscriptionsListenResult
 from starlette.types import Scope
 
+from sealane import telemetry
 from sealane.factory import AnyServer
 from sealane.gateway.events import BUFFERED_KEY, DEADLINE_KEY
 from sealane.subscription_bus import CatchUp, SharedSubscriptionBus, limit_reached
@@ -128,6 +129,7 @@ class Subscriptions:
             # One of its own, since it is told to end this stream only.
             listen = ListenHandler(heard, max_subscriptions=1)
             ending = loop.create_task(_end(listen, end, heard if buffered is not None else None, catch_up))
+            telemetry.count("ListenStreams")
             try:
                 return await listen(ctx, params)
             finally:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Scope
 
+from sealane import telemetry
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestRejected
 from sealane.gateway.identity import invoke_url, verified_caller
 from sealane.policy.caller import CLOCK_SKEW, Caller, MalformedClaims
@@ -85,6 +86,7 @@ class Authentication:
                 raise self.refusal(scope, reason="no verified caller")
             return None
         caller = found[0]
+        telemetry.current().identify(caller.principal)
         needed = self._auth.required_scopes if self._auth is not None else ()
         if not set(needed) <= set(caller.scopes):
             reason = f"the caller lacks one of {' '.join(needed)}"

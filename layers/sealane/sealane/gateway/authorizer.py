@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from sealane import telemetry
 from sealane.gateway.loop import environment_loop
 from sealane.policy.bearer import BearerAuth, TokenRefused, bearer_token
 from sealane.policy.caller import Caller
@@ -22,6 +23,8 @@ https://docs.aws.amazon.com/apigateway/latest/developerguide/limits.html
 
 Authorizer = Callable[[Mapping[str, Any], object], dict[str, Any]]
 
+_INVALID_REQUEST: Final = -32600
+"""What the API's gateway responses say to a refusal; `sealane.errors` has it together with what is not needed here."""
 _MAPPED: Final = frozenset({"client_id", "sub", "iss", "scope", "exp"})
 
 
@@ -45,18 +48,33 @@ def create_authorizer(bearer: BearerAuth) -> Authorizer:
     https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-lambda-authorizer-output.html
     """
 
+    telemetry.start()
+
     def authorize(event: Mapping[str, Any], context: object) -> dict[str, Any]:
-        stage = _stage(event)
-        try:
-            caller = environment_loop().run(bearer.verify(bearer_token(_authorization(event))))
-        except TokenRefused as refused:
-            logger.warning("refused: %s", refused)
-            # API Gateway makes a 401 of exactly this text, and a 500 of every other.
-            raise Exception("Unauthorized") from None
-        if missing := bearer.missing_scopes(caller):
-            logger.warning("refused: the token lacks %s", " ".join(missing))
-            return _answer("Deny", stage, caller, {})
-        return _allow(stage, caller)
+        with telemetry.exchange(getattr(context, "aws_request_id", None)) as exchange:
+            exchange.keys["lane"] = "authorizer"
+            exchange.forwarded = True
+            status = 500
+            try:
+                stage = _stage(event)
+                caller = environment_loop().run(bearer.verify(bearer_token(_authorization(event))))
+                exchange.identify(caller.principal)
+                if missing := bearer.missing_scopes(caller):
+                    status = 403
+                    exchange.refuse(status, _INVALID_REQUEST, f"the token lacks {' '.join(missing)}")
+                    return _answer("Deny", stage, caller, {})
+                status = 200
+                return _allow(stage, caller)
+            except TokenRefused as refused:
+                status = 401
+                exchange.refuse(status, _INVALID_REQUEST, str(refused))
+                # API Gateway makes a 401 of exactly this text, and a 500 of every other.
+                raise Exception("Unauthorized") from None
+            except Exception as error:
+                exchange.explain(type(error).__name__)
+                raise
+            finally:
+                exchange.end(status)
 
     return authorize
 

@@ -9,6 +9,7 @@ from mangum.protocols import HTTPCycle
 from mangum.types import ASGI, LambdaContext, LambdaHandler, Scope
 from starlette.types import ASGIApp
 
+from sealane import telemetry
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestRejected, error_response
 from sealane.gateway.events import BUFFERED_KEY, NotAnHttpEvent, http_event
 from sealane.gateway.loop import environment_loop
@@ -93,12 +94,18 @@ def is_ping(event: object) -> bool:
 
 
 def refusal(error: BaseException) -> RequestRejected:
-    """What the caller is told of an invocation that failed before its answer; tells the log more."""
-    if isinstance(error, NotAnHttpEvent):
-        logger.warning("refused: not an HTTP event: %s", error)
-        return RequestRejected(400, INVALID_REQUEST, "Bad request: not an HTTP event")
-    logger.error("an invocation failed", exc_info=error)
-    return RequestRejected(500, INTERNAL_ERROR, "Internal server error")
+    """What the caller is told of an invocation that failed before its answer; tells the telemetry more."""
+    with telemetry.exchange() as exchange:
+        if isinstance(error, NotAnHttpEvent):
+            text = "Bad request: not an HTTP event"
+            rejection = RequestRejected(400, INVALID_REQUEST, text, reason=f"not an HTTP event: {error}")
+        else:
+            logger.error("an invocation failed", exc_info=error)
+            reason = type(error).__name__
+            rejection = RequestRejected(500, INTERNAL_ERROR, "Internal server error", reason=reason)
+        exchange.refuse(rejection.status, rejection.code, rejection.reason)
+        exchange.end(rejection.status)
+    return rejection
 
 
 def _error(rejection: RequestRejected, event: object) -> dict[str, Any]:

@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sealane import telemetry
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, RequestId, RequestRejected, error_response
 from sealane.gateway.authentication import Authentication
+from sealane.gateway.observed import observed
 from sealane.policy.cors import cors_middleware
 from sealane.policy.gateway_auth import GatewayAuth
 from sealane.policy.hosts import check_host
@@ -40,7 +42,9 @@ class Endpoint:
         self._cors_hostnames = frozenset[str]() if options.cors is False else origin_hostnames(options.cors.origins)
         auth = options.auth or GatewayAuth.configured()
         self.authentication = Authentication(auth, options.public_url, self._route)
-        self.app: ASGIApp = self._serve if options.cors is False else cors_middleware(self._serve, options.cors)
+        self.app: ASGIApp = observed(
+            self._serve if options.cors is False else cors_middleware(self._serve, options.cors)
+        )
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI application inside CORS: one answer for every HTTP request, whatever happens."""
@@ -58,6 +62,8 @@ class Endpoint:
             answer.client_left = True
         except (Exception, BaseExceptionGroup) as error:
             logger.exception("a request failed")
+            telemetry.current().answer_error(INTERNAL_ERROR)
+            telemetry.current().explain(type(error).__name__)
             if not answer.started:
                 await error_response(_failed(), answer.request_id)(scope, receive, send)
             self.report(error if isinstance(error, Exception) else _failed(repr(error)))
@@ -68,8 +74,7 @@ class Endpoint:
                 await error_response(refusal, answer.request_id)(scope, receive, send)
             if refusal is not None:
                 self.report(refusal)
-        if answer.client_left:
-            logger.info("the client left before it had its answer")
+        telemetry.current().left = answer.client_left
 
     async def _admit(self, request: Request, answer: "Answer") -> None:
         """Let a request through to what serves it, or answer with the document that it asks for.
@@ -92,9 +97,9 @@ class Endpoint:
         await self._exchange(request, answer)
 
     def report(self, error: Exception) -> None:
-        """Tell the log and `on_error` of what is not answered as it was asked for."""
+        """Tell the telemetry and `on_error` of what is not answered as it was asked for."""
         if isinstance(error, RequestRejected):
-            logger.warning("refused: %s", error)
+            telemetry.current().refuse(error.status, error.code, error.reason)
         if self._options.on_error is not None:
             try:
                 self._options.on_error(error)

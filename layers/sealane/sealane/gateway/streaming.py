@@ -15,7 +15,6 @@ import importlib
 import json
 import logging
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -26,6 +25,7 @@ from typing import Any, Final, NoReturn
 
 from starlette.types import ASGIApp, Message, Scope
 
+from sealane import telemetry
 from sealane.errors import error_response
 from sealane.gateway.buffered import BufferedGateway, is_ping, refusal
 from sealane.gateway.events import DEADLINE_KEY
@@ -427,40 +427,13 @@ def load_handler(name: str) -> Callable[[Any, Any], Any]:
     return handler
 
 
-class _Formatter(logging.Formatter):
-    """A log line as AWS's own runtime writes it: https://docs.aws.amazon.com/lambda/latest/dg/python-logging.html
-
-    As there, the lines of a record stay one event of the log: they are separated by carriage returns.
-    """
-
-    converter = staticmethod(time.gmtime)
-    request_id = ""
-
-    def __init__(self) -> None:
-        super().__init__("[%(levelname)s]\t%(asctime)s.%(msecs)03dZ\t%(request_id)s\t%(message)s", "%Y-%m-%dT%H:%M:%S")
-
-    def format(self, record: logging.LogRecord) -> str:
-        record.request_id = self.request_id
-        if os.environ.get("AWS_LAMBDA_LOG_FORMAT") != "JSON":
-            return super().format(record).replace("\n", "\r")
-        fields = {
-            "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created)),
-            "level": record.levelname,
-            "message": record.getMessage(),
-            "logger": record.name,
-            "requestId": self.request_id,
-        }
-        if record.exc_info:
-            fields["stackTrace"] = self.formatException(record.exc_info)
-        return json.dumps(fields)
-
-
 def main() -> NoReturn:
     """Import the handler, and serve until the environment is ended."""
+    # Only here, with all that it needs: who imports this module may only want to know its classes.
+    from sealane.logs import logger as log
+
     api = RuntimeApi(os.environ["AWS_LAMBDA_RUNTIME_API"])
-    output, formatter = logging.StreamHandler(sys.stdout), _Formatter()
-    output.setFormatter(formatter)
-    logging.getLogger().addHandler(output)
+    telemetry.start()
     if level := os.environ.get("AWS_LAMBDA_LOG_LEVEL"):
         logging.getLogger().setLevel(5 if level == "TRACE" else level)
     try:
@@ -473,7 +446,7 @@ def main() -> NoReturn:
         _be_restored(api)
     while True:
         invocation = api.next()
-        formatter.request_id = invocation.context.aws_request_id
+        log.append_keys(request_id=invocation.context.aws_request_id)
         runtime.serve(invocation)
 
 

@@ -13,6 +13,7 @@ from mcp.server.lowlevel.server import Server
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from sealane import telemetry
 from sealane.gateway.buffered import BufferedGateway
 from sealane.gateway.endpoint import Answer, Endpoint
 from sealane.legacy.authentication import authenticated
@@ -80,10 +81,10 @@ class LegacyMcpHandler:
     """
 
     def __init__(self, server_factory: "Callable[[], FastMCP[Any] | V1Server]", options: LegacyOptions) -> None:
+        telemetry.start()
         made = _made_by(server_factory)
         server = _low_level(made)
         self._options = options
-        self._metrics = LegacyMetrics()
         self._endpoint = Endpoint(options, self._exchange)
         self.app = self._endpoint.app
         if getattr(getattr(made, "settings", None), "auth", None) is not None and self._endpoint.authentication.is_open:
@@ -97,7 +98,7 @@ class LegacyMcpHandler:
             sessions=options.session_store or DynamoDBSessionStore(),
             events=options.event_store
             or DynamoDBEventStore(kept=options.idle_timeout, forgotten=options.max_session_age),
-            metrics=self._metrics,
+            metrics=LegacyMetrics(),
             reply_timeout=options.reverse_request_timeout,
         )
         self._transport = Transport(lane, options)
@@ -127,10 +128,7 @@ class LegacyMcpHandler:
             with auth_context(properties), principal_context(owner):
                 await self._transport.serve(Request(scope, receive), owner, answer)
 
-        try:
-            await AuthContextMiddleware(serve)(scope, request.receive, answer.send)
-        finally:
-            self._metrics.flush()
+        await AuthContextMiddleware(serve)(scope, request.receive, answer.send)
 
 
 def _made_by(server_factory: object) -> object:

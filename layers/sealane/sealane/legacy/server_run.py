@@ -22,6 +22,7 @@ from mcp.types import (
     JSONRPCResponse,
 )
 
+from sealane import telemetry
 from sealane.errors import INTERNAL_ERROR
 from sealane.legacy.events import EventStore, new_stream_id
 from sealane.legacy.mailbox import ENDED, Mail, cancellation_of
@@ -216,6 +217,8 @@ class ServerRun:
     async def fail(self, text: str) -> None:
         """Answer whatever is not answered with an error."""
         with anyio.CancelScope(shield=True):
+            if self._waiting:
+                telemetry.current().explain(text)
             for request in list(self._waiting.values()):
                 error = types.ErrorData(code=INTERNAL_ERROR, message=text)
                 await self._answer(JSONRPCError(jsonrpc="2.0", id=request.id, error=error))
@@ -315,6 +318,10 @@ class ServerRun:
             return
         if isinstance(message, JSONRPCResponse):
             message = await self._keep(request, message)
+        if isinstance(message, JSONRPCError):
+            telemetry.current().answer_error(message.error.code)
+        elif request.method == "tools/call" and message.result.get("isError") is True:
+            telemetry.current().answer_tool_error()
         async with self._lock:
             if self._waiting.pop(str(message.id), None) is not None:
                 await self._output.send(message, final=not self._waiting)

@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
+from sealane import telemetry
 from sealane.errors import INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR, RequestId, RequestRejected
 from sealane.gateway.authentication import public_url
 from sealane.gateway.endpoint import Answer
@@ -91,6 +92,7 @@ class Transport:
         if request.method not in _METHODS:
             headers = {"Allow": ", ".join(_METHODS)}
             raise RequestRejected(405, INVALID_REQUEST, "Method not allowed", headers=headers)
+        telemetry.current().describe(None, request.headers, era="legacy", lane="legacy")
         try:
             if request.method == "POST":
                 await self._post(request, owner, answer)
@@ -155,6 +157,7 @@ class Transport:
         value = decode(body)
         if value is UNPARSABLE:
             raise RequestRejected(400, PARSE_ERROR, "Parse error: the body is not JSON")
+        telemetry.current().describe(value, request.headers, era="legacy", lane="legacy")
         messages = [_message(each) for each in value] if isinstance(value, list) else [_message(value)]
         if not isinstance(value, list) and isinstance(messages[0], JSONRPCRequest):
             answer.request_id = messages[0].id

@@ -1,6 +1,7 @@
 """A run as a person sees it: requests and what functions write, as they come."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -63,7 +64,9 @@ class Terminal:
         """Shows a request, a function's line or a notice."""
         match record:
             case LogLine():
-                self._print(_log_line(record), shown=not self._quiet)
+                text = _readable(record.text)
+                line = _log_line(record, record.text if text is None else text)
+                self._print(line, shown=text is not None and not self._quiet)
             case Call():
                 self._print(_call_line(record), shown=not self._quiet)
             case _:
@@ -76,9 +79,23 @@ class Terminal:
             self._file.write(f"{text.plain}\n")
 
 
-def _log_line(line: LogLine) -> Text:
+def _log_line(line: LogLine, text: str) -> Text:
     colour = _COLOURS[line.environment % len(_COLOURS)]
-    return Text.assemble((f"{line.function} {line.environment} | ", colour), line.text)
+    return Text.assemble((f"{line.function} {line.environment} | ", colour), text)
+
+
+def _readable(line: str) -> str | None:
+    """A function's line as a person reads it; `None` for those of the telemetry, which the line of the call repeats."""
+    fields: object = None
+    with suppress(ValueError):
+        fields = json.loads(line)
+    if not isinstance(fields, dict):
+        return line
+    if "_aws" in fields or (fields.get("message"), "duration_ms" in fields) == ("served", True):
+        return None
+    if not {"level", "message", "service"} <= fields.keys():
+        return line
+    return "\n".join(str(fields[key]).rstrip() for key in ("message", "exception") if key in fields)
 
 
 def _call_line(call: Call) -> Text:

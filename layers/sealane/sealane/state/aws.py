@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, get_args
 import anyio
 import anyio.lowlevel
 
-from sealane import snapshot
+from sealane import snapshot, telemetry
 from sealane.state.deadline import seconds_left
 from sealane.state.errors import StateNotConfigured, StateUnavailable
 
@@ -131,6 +131,8 @@ def _call(service: Service, operation: str, expected: Collection[str], arguments
     # Imported here: a server that keeps nothing does not pay for it.
     from botocore.exceptions import BotoCoreError, ClientError
 
+    if service == "kms":
+        telemetry.count("KmsCalls")
     try:
         with _making:
             client = _client(service)
@@ -148,6 +150,7 @@ def _call(service: Service, operation: str, expected: Collection[str], arguments
 
 def _unavailable(service: Service, operation: str, reason: str) -> StateUnavailable:
     logger.error("%s %s failed: %s", service, operation, reason)
+    telemetry.current().explain(f"{service} {operation}: {reason}")
     return StateUnavailable("The stored data is out of reach at the moment. Try the same call again in a few seconds.")
 
 

@@ -1,0 +1,132 @@
+"""The log as JSON, with what is known of the request: by Powertools' Logger, and on Lambda for all that is logged.
+
+https://docs.aws.amazon.com/powertools/python/latest/core/logger/
+"""
+
+import copy
+import logging
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterable
+from typing import Any, Final, TextIO
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.logging.filters import SuppressFilter
+from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
+
+from sealane.telemetry import SERVICE_VARIABLE, current, has_served
+
+__all__ = ["logger", "sample", "take_over"]
+
+_NAME: Final = "sealane"
+_TALKATIVE: Final = (
+    "asyncio",
+    "aws_lambda_powertools",
+    "boto3",
+    "botocore",
+    "httpcore",
+    "httpx",
+    "mangum",
+    "mcp",
+    "python_multipart",
+    "sse_starlette",
+    "urllib3",
+)
+"""Libraries that log messages, bodies, headers or URLs below the level WARNING."""
+_LONGEST_CHAIN: Final = 8
+"""Exceptions that one was raised from, or holds."""
+
+
+class _Formatter(LambdaPowertoolsFormatter):
+    """Powertools' formatter, with the keys of the request, and exceptions without their messages.
+
+    There are arguments and results in those (`KeyError`, pydantic's `ValidationError`). Types and frames remain. While
+    an environment starts, and in development (`POWERTOOLS_DEV=true`), they are written as Python writes them.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        # Other handlers have the same record.
+        record = copy.copy(record)
+        exchange = current()
+        record.__dict__.update({**exchange.appended, **exchange.keys, **record.__dict__})
+        if has_served() and os.environ.get("POWERTOOLS_DEV", "").lower() not in ("1", "true"):
+            if record.exc_info and (error := record.exc_info[1]) is not None:
+                record.exc_info = record.exc_text = None
+                record.__dict__.update(exception_name=type(error).__name__, exception="".join(_frames(error)))
+            if record.name == "asyncio":
+                # What follows is the failed task's representation, with its exception's message.
+                record.msg, record.args = record.getMessage().partition("\n")[0], ()
+        return super().format(record)
+
+    def append_keys(self, **additional_keys: Any) -> None:
+        """Add keys to the lines of this request; outside of one, to all."""
+        if (exchange := current()).is_served:
+            exchange.appended.update(additional_keys)
+        else:
+            super().append_keys(**additional_keys)
+
+    def remove_keys(self, keys: Iterable[str]) -> None:
+        """Take keys away that were added."""
+        keys = list(keys)
+        for key in keys:
+            current().appended.pop(key, None)
+        super().remove_keys(keys)
+
+
+def _frames(error: BaseException, depth: int = _LONGEST_CHAIN) -> list[str]:
+    """An exception and those that it comes from, as Python prints them, without the messages."""
+    earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    lines = [*_frames(earlier, depth - 1), "\n"] if earlier is not None and depth else []
+    lines += [*traceback.format_tb(error.__traceback__), f"{type(error).__module__}.{type(error).__qualname__}\n"]
+    if isinstance(error, BaseExceptionGroup) and depth:
+        for each in error.exceptions:
+            lines += ["\n", *_frames(each, depth - 1)]
+    return lines
+
+
+class _Output(logging.StreamHandler[TextIO]):
+    """Writes to whatever is standard output at the time, as the library's own handler does to standard error."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        """Standard output."""
+        return sys.stdout
+
+
+def _made() -> Logger:
+    """The logger `sealane`, whose handler all loggers of the package share."""
+    formatter = _Formatter()
+    made = Logger(service=_NAME, logger_formatter=formatter, logger_handler=_Output())
+    # Powertools has the logger's name here.
+    LambdaPowertoolsFormatter.append_keys(formatter, service=os.environ.get(SERVICE_VARIABLE, _NAME))
+    return made
+
+
+logger: Final = _made()
+"""For tools: `logger.info("looked up", rows=3)`. The keys of the request are in every line, those that are added with
+`append_keys` in the lines of their request only."""
+
+
+def take_over() -> None:
+    """Let everything else be logged in the same form, and nothing with messages, headers or bodies in it."""
+    output = _Output()
+    output.setFormatter(logger.registered_formatter)
+    output.addFilter(SuppressFilter(_NAME))
+    logging.getLogger().handlers[:] = [output]
+    for name in _TALKATIVE:
+        library = logging.getLogger(name)
+        library.setLevel(max(library.level, logging.WARNING))
+    # They show values of results.
+    warnings.filterwarnings("ignore", message="Pydantic serializer warnings")
+
+
+def sample() -> None:
+    """Decide anew, for a request, whether `POWERTOOLS_LOGGER_SAMPLE_RATE` makes its level DEBUG."""
+    if logger.sampling_rate:
+        logger.refresh_sample_rate_calculation()

@@ -1,0 +1,401 @@
+"""One line in the log and a few metrics for every request, of both lanes and of the authorizer.
+
+`docs/telemetry.md` lists the fields, the metrics and the words of a refusal. Nothing here is given arguments, results,
+tokens or request state.
+"""
+
+import functools
+import hashlib
+import hmac
+import logging
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.metrics import EphemeralMetrics
+
+from sealane import snapshot
+
+__all__ = ["Exchange", "Lane", "Metric", "clean", "count", "current", "exchange", "has_served", "one_of", "start"]
+
+logger = logging.getLogger(__name__)
+
+Lane = Literal["stateless", "compatibility", "legacy", "authorizer"]
+Metric = Literal[
+    "Requests",
+    "Errors",
+    "Latency",
+    "Refused",
+    "ColdStart",
+    "StateSealed",
+    "StateRefused",
+    "KmsCalls",
+    "ListenStreams",
+    "LegacyRequests",
+    "LegacySessions",
+    "LegacyActiveSessions",
+    "LegacyReverseRequests",
+]
+Dimension = tuple[str, str]
+"""Name and value; names of none are empty."""
+
+NAMESPACE_VARIABLE: Final = "POWERTOOLS_METRICS_NAMESPACE"
+SERVICE_VARIABLE: Final = "POWERTOOLS_SERVICE_NAME"
+KEY_VARIABLE: Final = "SEALANE_LOG_KEY"
+
+_ALONE: Final[Dimension] = ("", "")
+_BESIDE_THE_TOTAL: Final = ("tool", "reason")
+"""Dimensions whose metrics are written without them too."""
+_MAX_TOOLS: Final = 50
+_OTHER: Final = "other"
+# Dimensions are ASCII; what would need quotes in a search is not in them either.
+_UNCLEAN: Final = re.compile(r"[^A-Za-z0-9 ._+@()-]")
+_LONGEST: Final = 128
+"""Characters of a value that a client has chosen."""
+
+_TOOL_ERROR: Final = "tool_error"
+"""What OpenTelemetry's conventions for MCP call it too."""
+_NAMED: Final = {
+    "tools/call": ("tool", "name"),
+    "prompts/get": ("prompt", "name"),
+    "resources/read": ("resource", "uri"),
+}
+_META_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
+_META_CLIENT: Final = "io.modelcontextprotocol/clientInfo"
+# What an answer of this status or code was refused for; all else that fails is an error. Spelled out because this
+# imports neither an SDK nor what the authorizer has not got.
+_BY_CODE: Final = {
+    -32700: "parse",
+    -32601: "method-not-found",
+    -32602: "params",
+    -32020: "header-mismatch",
+    -32021: "capability",
+    -32022: "version",
+}
+_BY_STATUS: Final = {
+    401: "token",
+    405: "http-method",
+    406: "accept",
+    409: "conflict",
+    413: "body-size",
+    415: "media-type",
+    421: "host",
+}
+
+Counts = defaultdict[tuple[Dimension, Metric], float]
+
+_current: ContextVar["Exchange | None"] = ContextVar("sealane_exchange", default=None)
+_pending: Counts = defaultdict(float)
+"""What happens outside of a request, and is written with the next one."""
+_tools: set[str] = set()
+_sample: Callable[[], None] = lambda: None  # noqa: E731
+
+
+class _Environment:
+    """What the lines of one execution environment have in common. A restored snapshot is a new one.
+
+    Attributes:
+        id: its name, by chance.
+        has_served: a request has come.
+        key: what callers are hashed with.
+    """
+
+    def __init__(self) -> None:
+        self.id = os.urandom(6).hex()
+        self.has_served = False
+        # Without a key that all environments share, names are at least told apart within one.
+        self.key = os.environ.get(KEY_VARIABLE, "").encode() or os.urandom(32)
+
+    def is_cold(self) -> bool:
+        """Whether a request that begins now is the first."""
+        first, self.has_served = not self.has_served, True
+        return first and os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") != "provisioned-concurrency"
+
+
+_environment = _Environment()
+
+
+class Exchange:
+    """One request, as the log and the metrics have it.
+
+    Args:
+        request_id: Lambda's.
+        is_served: it is one, and not what stands for none.
+
+    Attributes:
+        keys: what every line of the request says.
+        appended: what the server's own code has added to that.
+        counts: its metrics so far.
+        tool: the called tool, if it is one that the server has.
+        left: the client went away before it had its answer.
+        forwarded: another function answers the request, and counts it.
+    """
+
+    def __init__(self, request_id: str | None = None, *, is_served: bool = True) -> None:
+        self.is_served = is_served
+        self.keys: dict[str, Any] = {}
+        self.appended: dict[str, Any] = {}
+        if is_served:
+            self.keys.update(environment=_environment.id, cold_start=_environment.is_cold())
+        _put(self.keys, "request_id", request_id)
+        self.counts: Counts = defaultdict(float)
+        self.tool: str | None = None
+        self.left = False
+        self.forwarded = False
+        self._error: int | str | None = None
+        self._reason: str | None = None
+        self._refused_for: str | None = None
+        self._started = time.perf_counter()
+        self._ended = False
+
+    def describe(self, message: object, headers: Mapping[str, str], *, era: str, lane: Lane) -> None:
+        """Take from a JSON-RPC message what may be told; of a batch that is nothing.
+
+        Args:
+            message: the decoded body.
+            headers: HTTP headers by lower-case name.
+        """
+        keys = self.keys
+        keys["era"], keys["lane"] = era, lane
+        version: object = headers.get("mcp-protocol-version")
+        if isinstance(message, Mapping):
+            method, params = message.get("method"), _mapping(message.get("params"))
+            _put(keys, "rpc_id", message.get("id"))
+            _put(keys, "method", method)
+            if isinstance(method, str) and (named := _NAMED.get(method)):
+                _put(keys, named[0], params.get(named[1]))
+            meta = _mapping(params.get("_meta"))
+            if method == "initialize":
+                version = params.get("protocolVersion")
+            version = meta.get(_META_VERSION, version)
+            client = _mapping(meta.get(_META_CLIENT, params.get("clientInfo")))
+            self.describe_client(client.get("name"), client.get("version"))
+        _put(keys, "revision", version)
+
+    def describe_client(self, name: object, version: object) -> None:
+        """Take what a client says of itself."""
+        _put(self.keys, "client_name", name)
+        _put(self.keys, "client_version", version)
+
+    def identify(self, principal: tuple[str | None, ...]) -> None:
+        """Say who the caller is, as 64 bits of a keyed hash (HMAC-SHA256, RFC 2104), which does not tell the name.
+
+        The key is `SEALANE_LOG_KEY`. Without it the hashes of one environment are not those of another.
+        """
+        name = "\0".join(part or "" for part in principal).encode("utf-8", "surrogatepass")
+        self.keys["principal"] = hmac.new(_environment.key, name, hashlib.sha256).hexdigest()[:16]
+
+    def refuse(self, status: int, code: int, reason: str) -> None:
+        """The request is refused, or has failed; what is said of it first counts.
+
+        Args:
+            status: HTTP status of the answer.
+            code: JSON-RPC code of the answer.
+            reason: text for the log.
+        """
+        if self._error is None:
+            self._error, self._reason = code, self._reason or reason
+        self._refused_for = self._refused_for or self._word(status, code)
+
+    def answer_error(self, code: int) -> None:
+        """The server answers with a JSON-RPC error, whose text is for its client: it may repeat what was asked."""
+        if self._error is None:
+            self._error = code
+        self._refused_for = self._refused_for or _BY_CODE.get(code)
+
+    def refuse_state(self) -> None:
+        """The request state that the client sent is not accepted."""
+        self._refused_for = "state"
+        self.explain("the request state is not accepted")
+        count("StateRefused")
+
+    def answer_tool_error(self) -> None:
+        """The called tool says that it has failed."""
+        self._error = _TOOL_ERROR
+
+    def explain(self, reason: str) -> None:
+        """Say why the request is going to fail; what is said first counts."""
+        self._reason = self._reason or reason
+
+    def end(self, status: int | None) -> None:
+        """Write the line and the metrics. Only the first call does.
+
+        Args:
+            status: HTTP status of the answer; `None` where there is none.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        milliseconds = round((time.perf_counter() - self._started) * 1000, 1)
+        refused = self._refused_for is not None
+        failed = not refused and not self.left and (self._error is not None or status is None or status >= 500)
+        reason = self._reason or (None if self._error is None else str(self._error))
+        fields = {
+            "status": status,
+            "error_code": self._error,
+            "refused_for": self._refused_for,
+            "reason": reason,
+            "duration_ms": milliseconds,
+        }
+        if refused:
+            logger.warning("refused: %s", reason, extra=fields)
+        elif failed:
+            # Models try again what a tool says to have failed; there is nothing wrong with the server.
+            level = logging.WARNING if self._error == _TOOL_ERROR else logging.ERROR
+            logger.log(level, "failed: %s", reason, extra=fields)
+        elif self.left:
+            logger.info("the client left before it had its answer", extra=fields)
+        else:
+            logger.info("served", extra=fields)
+        self._measure(milliseconds, failed)
+
+    def _word(self, status: int, code: int) -> str | None:
+        """What a request is refused for, in one of the words of the metric `Refused`; `None` for a failure."""
+        if not 400 <= status < 500:
+            return None
+        if code in _BY_CODE:
+            return _BY_CODE[code]
+        if status == 403:
+            return "scope" if "principal" in self.keys else "origin"
+        if status == 404:
+            return "session" if "era" in self.keys else "route"
+        return _BY_STATUS.get(status, "request")
+
+    def _measure(self, milliseconds: float, failed: bool) -> None:
+        tool = _ALONE if self.tool is None else ("tool", one_of(_tools, clean(self.tool, _LONGEST), _MAX_TOOLS))
+        counts = self.counts
+        if not self.forwarded or failed or self._refused_for is not None:
+            counts[tool, "Requests"] += 1
+        if failed:
+            counts[tool, "Errors"] += 1
+        if not self.forwarded and self.keys.get("method") not in (None, "subscriptions/listen"):
+            counts[tool, "Latency"] = milliseconds
+        if self._refused_for is not None:
+            counts[("reason", self._refused_for), "Refused"] += 1
+        if self.keys["cold_start"]:
+            counts[_ALONE, "ColdStart"] += 1
+        for key, amount in _pending.items():
+            counts[key] += amount
+        _pending.clear()
+        # What a thread that nobody waits for still does is written with the next request.
+        self.counts = _pending
+        _write(counts)
+
+
+def start() -> None:
+    """Make JSON of all that is logged, and be ready to write metrics: once, while an environment starts.
+
+    Off Lambda nothing is done: whoever runs the application there has set up `logging`.
+    """
+    global _sample
+    if "AWS_LAMBDA_RUNTIME_API" in os.environ:
+        from sealane import logs
+
+        logs.take_over()
+        _sample = logs.sample
+    if os.environ.get(NAMESPACE_VARIABLE):
+        # Not in the first request; without a namespace nobody pays for it.
+        _metrics()
+
+
+def _renew() -> None:
+    global _environment
+    _environment = _Environment()
+
+
+snapshot.after_restore(_renew)
+
+
+@contextmanager
+def exchange(request_id: str | None = None) -> Iterator[Exchange]:
+    """A request: what is logged and counted inside the block, and in tasks and threads that begin there, belongs to it.
+
+    Whoever knows how it has ended calls `Exchange.end`.
+    """
+    made = Exchange(request_id)
+    _sample()
+    token = _current.set(made)
+    try:
+        yield made
+    finally:
+        _current.reset(token)
+
+
+def has_served() -> bool:
+    """Whether a request has come to this environment: before that, nothing that is logged can have anything of one."""
+    return _environment.has_served
+
+
+def current() -> Exchange:
+    """The request that is being served; outside of one, an object that nobody looks at."""
+    return _current.get() or Exchange(is_served=False)
+
+
+def count(metric: Metric, value: float = 1, dimension: Dimension = _ALONE) -> None:
+    """Add to a metric of the request; outside of one, of the next.
+
+    Args:
+        dimension: name and value, of which there must be few (`one_of`): each is a metric that is paid for.
+    """
+    exchange = _current.get()
+    counts = _pending if exchange is None else exchange.counts
+    counts[dimension, metric] += value
+
+
+def clean(text: str, longest: int) -> str:
+    """`text` as the value of a dimension."""
+    return _UNCLEAN.sub("_", text[:longest]).strip() or "unknown"
+
+
+def one_of(known: set[str], value: str, most: int) -> str:
+    """`value`, as long as no more than `most` are known; then "other"."""
+    if value not in known and len(known) >= most:
+        return _OTHER
+    known.add(value)
+    return value
+
+
+def _write(counts: Counts) -> None:
+    """Write metrics to the log, from which CloudWatch reads them: a line for each dimension's value.
+
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+    """
+    if not counts or not os.environ.get(NAMESPACE_VARIABLE):
+        return
+    metrics = _metrics()
+    for dimension in dict.fromkeys(dimension for dimension, _ in counts):
+        name, value = dimension
+        if name in _BESIDE_THE_TOTAL:
+            metrics.add_dimensions(service=metrics.service, **{name: value})
+        elif name:
+            metrics.add_dimension(name, value)
+        for (of, metric), amount in counts.items():
+            if of == dimension:
+                metrics.add_metric(name=metric, unit="Milliseconds" if metric == "Latency" else "Count", value=amount)
+        metrics.flush_metrics()
+
+
+@functools.cache
+def _metrics() -> "EphemeralMetrics":
+    """What writes metrics. One does for all, since nothing waits between the first and the flush."""
+    from aws_lambda_powertools.metrics import EphemeralMetrics
+
+    return EphemeralMetrics(service=os.environ.get(SERVICE_VARIABLE, "sealane"))
+
+
+def _put(keys: dict[str, Any], key: str, value: object) -> None:
+    """Put in what a client has said, if it is a name or a number, and not more of it than a line can bear."""
+    if isinstance(value, str) and value:
+        keys[key] = value[:_LONGEST]
+    elif isinstance(value, int) and not isinstance(value, bool):
+        keys[key] = value
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
