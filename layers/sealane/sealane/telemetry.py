@@ -13,14 +13,16 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal
+
+from sealane import snapshot
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.metrics import EphemeralMetrics
 
-from sealane import snapshot
+    from sealane.tracing import Tracing
 
 __all__ = ["Exchange", "Lane", "Metric", "clean", "count", "current", "exchange", "has_served", "one_of", "start"]
 
@@ -48,6 +50,7 @@ Dimension = tuple[str, str]
 NAMESPACE_VARIABLE: Final = "POWERTOOLS_METRICS_NAMESPACE"
 SERVICE_VARIABLE: Final = "POWERTOOLS_SERVICE_NAME"
 KEY_VARIABLE: Final = "SEALANE_LOG_KEY"
+TRACING_VARIABLE: Final = "SEALANE_TRACING"
 
 _ALONE: Final[Dimension] = ("", "")
 _BESIDE_THE_TOTAL: Final = ("tool", "reason")
@@ -94,6 +97,7 @@ _current: ContextVar["Exchange | None"] = ContextVar("sealane_exchange", default
 _pending: Counts = defaultdict(float)
 """What happens outside of a request, and is written with the next one."""
 _tools: set[str] = set()
+_tracing: "Tracing | None" = None
 _sample: Callable[[], None] = lambda: None  # noqa: E731
 
 
@@ -152,6 +156,8 @@ class Exchange:
         self._reason: str | None = None
         self._refused_for: str | None = None
         self._started = time.perf_counter()
+        self._started_ns = time.time_ns()
+        self._spans = ExitStack()
         self._ended = False
 
     def describe(self, message: object, headers: Mapping[str, str], *, era: str, lane: Lane) -> None:
@@ -176,6 +182,8 @@ class Exchange:
             version = meta.get(_META_VERSION, version)
             client = _mapping(meta.get(_META_CLIENT, params.get("clientInfo")))
             self.describe_client(client.get("name"), client.get("version"))
+            if _tracing is not None and self.is_served:
+                keys["trace_id"] = self._spans.enter_context(_tracing.request(keys, meta, headers, self._started_ns))
         _put(keys, "revision", version)
 
     def describe_client(self, name: object, version: object) -> None:
@@ -255,6 +263,10 @@ class Exchange:
             logger.info("served", extra=fields)
         self._measure(milliseconds, failed)
 
+    def end_spans(self) -> None:
+        """End the request's span; to be called where the request began."""
+        self._spans.close()
+
     def _word(self, status: int, code: int) -> str | None:
         """What a request is refused for, in one of the words of the metric `Refused`; `None` for a failure."""
         if not 400 <= status < 500:
@@ -293,7 +305,7 @@ def start() -> None:
 
     Off Lambda nothing is done: whoever runs the application there has set up `logging`.
     """
-    global _sample
+    global _sample, _tracing
     if "AWS_LAMBDA_RUNTIME_API" in os.environ:
         from sealane import logs
 
@@ -302,6 +314,11 @@ def start() -> None:
     if os.environ.get(NAMESPACE_VARIABLE):
         # Not in the first request; without a namespace nobody pays for it.
         _metrics()
+    if _tracing is None and (mode := os.environ.get(TRACING_VARIABLE) or "off") != "off":
+        # OpenTelemetry's SDK: who does not trace neither has it nor pays for it.
+        from sealane.tracing import Tracing
+
+        _tracing = Tracing(mode, os.environ.get(SERVICE_VARIABLE, "sealane"))
 
 
 def _renew() -> None:
@@ -324,6 +341,7 @@ def exchange(request_id: str | None = None) -> Iterator[Exchange]:
     try:
         yield made
     finally:
+        made.end_spans()
         _current.reset(token)
 
 
@@ -335,6 +353,16 @@ def has_served() -> bool:
 def current() -> Exchange:
     """The request that is being served; outside of one, an object that nobody looks at."""
     return _current.get() or Exchange(is_served=False)
+
+
+def aws_call(service: str, operation: str) -> AbstractContextManager[None]:
+    """A call to AWS, from the beginning of the block to its end."""
+    return nullcontext() if _tracing is None else _tracing.call(service, operation)
+
+
+def send_spans() -> "Callable[[], None] | None":
+    """What sends the spans that have ended, and may wait for that; `None` where there are none."""
+    return None if _tracing is None else _tracing.flush
 
 
 def count(metric: Metric, value: float = 1, dimension: Dimension = _ALONE) -> None:

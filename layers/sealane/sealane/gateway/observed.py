@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+import anyio.to_thread
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sealane import telemetry
@@ -48,5 +49,7 @@ def observed(app: ASGIApp) -> ASGIApp:
                 if last_words is not None:
                     last_words.cancel()
                 exchange.end(status)
+        if (send_spans := telemetry.send_spans()) is not None:
+            await anyio.to_thread.run_sync(send_spans)
 
     return observe

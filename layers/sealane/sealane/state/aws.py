@@ -136,7 +136,8 @@ def _call(service: Service, operation: str, expected: Collection[str], arguments
     try:
         with _making:
             client = _client(service)
-        answer: dict[str, Any] = getattr(client, operation)(**arguments)
+        with telemetry.aws_call(service, operation):
+            answer: dict[str, Any] = getattr(client, operation)(**arguments)
         return answer
     except ClientError as error:
         code = error.response.get("Error", {}).get("Code", "")
