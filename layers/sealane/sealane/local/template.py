@@ -5,6 +5,7 @@ import math
 import re
 import sys
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +71,15 @@ _EMULATED = {
     # Of a function there is one version here, which is what its aliases name.
     "AWS::Lambda::Version",
 }
+# What nobody who sends a request can see on this machine: who may do what, what is watched, and names.
+_WITHOUT_EFFECT = (
+    "AWS::ApiGateway::BasePathMapping",
+    "AWS::ApiGateway::DomainName",
+    "AWS::CloudWatch::",
+    "AWS::IAM::",
+    "AWS::Logs::",
+    "AWS::Route53::",
+)
 # What nobody who calls a table or a key can see on this machine, where there is no IAM either.
 _TABLE_WITHOUT_EFFECT = {
     "ContributorInsightsSpecification",
@@ -284,11 +294,11 @@ def load_template(
     values = _parameter_values(as_mapping(document.get("Parameters", {}), "Parameters"), parameters or {})
     folders = _take_local_code(document, path.parent)
     resolver = _Resolver(_translate(document, values, path), values)
-    not_emulated = [
-        f"{name} ({resource['Type']})"
-        for name, resource in resolver.resources.items()
-        if resource["Type"] not in _EMULATED
-    ]
+    missing: defaultdict[str, list[str]] = defaultdict(list)
+    for name, resource in resolver.resources.items():
+        if resource["Type"] not in _EMULATED and not str(resource["Type"]).startswith(_WITHOUT_EFFECT):
+            missing[str(resource["Type"])].append(name)
+    not_emulated = [f"{', '.join(names)} ({type})" for type, names in missing.items()]
 
     layers = {
         resolver.arn(name): _layer_dir(_folder(name, properties, folders, "Content"))
@@ -510,6 +520,13 @@ class _Resolver:
                 return self._sub(text, variables)
             case "Fn::Join", [str(separator), items]:
                 return separator.join(as_texts(self.resolve(items)))
+            case "Fn::Split", [str(separator), text]:
+                return list(as_text(self.resolve(text)).split(separator))
+            case "Fn::Select", [index, items]:
+                selected, number = as_texts(self.resolve(items)), int(as_text(self.resolve(index)))
+                if not 0 <= number < len(selected):
+                    raise TemplateError(f"Fn::Select finds nothing at {number} in {selected}")
+                return selected[number]
             case "Fn::If", [condition, yes, no]:
                 return self.resolve(yes if self._condition(condition) else no)
             case "Fn::FindInMap", [*keys]:
