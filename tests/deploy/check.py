@@ -46,7 +46,8 @@ LACKING: Final = (
     "an API whose body changes is replaced, and gets another URL",
 )
 NOT_DEPLOYED: Final = (
-    "LegacyRouting=domain: the emulator has no routing rules",
+    "LegacyRouting=domain, CertificateArn, WebAclArn: the emulator has no routing rules, certificates and web ACLs",
+    "AlarmTopic: it has no alarms on metric math",
     "AuthMode cognito and iam, which have no tokens of our own making",
 )
 
@@ -101,11 +102,11 @@ def prepared(template: Template) -> tuple[Template, list[str]]:
                 f"{name}: it reads no {ANY_METHOD}: every method is written out",
                 f"{name}: it reads no {GATEWAY_RESPONSES}: they are resources of their own",
             ]
-        for policy in made["Resources"][name].get("Properties", {}).get("Policies", ()):
-            for statement in policy["Statement"]:
+        if resource["Type"] == "AWS::KMS::Key":
+            for statement in made["Resources"][name]["Properties"]["KeyPolicy"]["Statement"]:
                 if ENCRYPTION_CONTEXT in str(statement.get("Condition")):
                     del statement["Condition"]
-                    notes.append(f"{name}: its IAM knows no {ENCRYPTION_CONTEXT}…: {statement['Sid']} has no condition")
+                    notes.append(f"{name}: its KMS knows no {ENCRYPTION_CONTEXT}…: {statement['Sid']} has no condition")
     return made, notes
 
 
@@ -138,7 +139,14 @@ def check(url: str, issuer: AuthorizationServer) -> None:
         raise CheckFailed(f"the table and its key should outlive their stack; what is left is {sorted(kept)}")
 
     stack = Stack(url, "sealane-changing")
-    unchanged = {"DataDeletionPolicy": "Delete"}
+    unchanged = {
+        "DataDeletionPolicy": "Delete",
+        "AccessLogs": "true",
+        "LogDataProtection": "true",
+        "ReservedConcurrency": "20",
+        "SubnetIds": "subnet-0123456789abcdef0",
+        "SecurityGroupIds": "sg-0123456789abcdef0",
+    }
     lane = {"LegacyLane": "on", "LegacyTable": "keep"}
     stack.deploy(**unchanged, **lane)
     stack.smoke()

@@ -14,15 +14,15 @@ ROOT = Path(__file__).parents[2]
 Sam = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(scope="session")
-def sam() -> Sam:
-    """Runs SAM CLI with this interpreter on the PATH, without credentials."""
+def runner(tool: str) -> Sam:
+    """Runs a tool of SAM CLI's environment with this interpreter on the PATH, without credentials."""
     own = ROOT / ".venv-sam" / "bin" / "sam"
-    command = os.environ.get("SEALANE_SAM") or shutil.which("sam") or (str(own) if own.exists() else None)
-    if command is None:
+    sam = os.environ.get("SEALANE_SAM") or shutil.which("sam") or (str(own) if own.exists() else None)
+    if sam is None:
         if os.environ.get("CI") == "true":
             pytest.fail("SAM CLI is missing: run `make test`, or set SEALANE_SAM")
         pytest.skip("SAM CLI is missing: run `make test`, or set SEALANE_SAM")
+    command = Path(sam).with_name(tool)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     environ |= {
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -36,3 +36,15 @@ def sam() -> Sam:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def sam() -> Sam:
+    """Runs SAM CLI."""
+    return runner("sam")
+
+
+@pytest.fixture(scope="session")
+def cfn_lint() -> Sam:
+    """Runs cfn-lint, which SAM CLI brings."""
+    return runner("cfn-lint")

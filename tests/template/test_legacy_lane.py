@@ -9,22 +9,14 @@ from typing import Any, cast
 import pytest
 
 from sealane.local.security import LambdaAuthorizer
-from sealane.local.template import (
-    Template,
-    _parameter_values,
-    _read,
-    _Resolver,
-    _take_local_code,
-    _translate,
-    load_template,
-)
-
-ROOT = Path(__file__).parents[2]
-TEMPLATE = ROOT / "template.yaml"
+from sealane.local.template import Template, load_template
+from tests.template.conftest import ROOT
+from tests.template.translation import TEMPLATE, Translated
 
 TOKENS = {"AuthIssuer": "https://issuer.example", "AuthAudience": "https://mcp.example.com/mcp"}
-DOMAIN = {"LegacyDomainName": "mcp.example.com", "PublicUrl": "https://mcp.example.com"}
-OF_THE_LANE = {"LegacyFunction", "LegacyFunctionRole", "LegacyLogGroup", "LegacyErrors", "LegacyDashboard"}
+DOMAIN = {"PublicUrl": "https://mcp.example.com"}
+TOPIC = "arn:aws:sns:us-east-1:123456789012:alarms"
+OF_THE_LANE = {"LegacyFunction", "LegacyFunctionRole", "LegacyPolicy", "LegacyLogGroup", "LegacyDashboard"}
 OF_INVOKE = {"LegacyInvokePolicy"}
 OF_DOMAIN = {"LegacyApi", "LegacyApiStage", "LegacyFunctionPermission", "ModernRule", "LegacyRule"}
 
@@ -42,12 +34,9 @@ def parameters(given: Parameters) -> Parameters:
     return {**(TOKENS if given.get("AuthMode") == "jwt" else {}), **DOMAIN, **given}
 
 
-def translated(given: Parameters, document: Any = None) -> _Resolver:
-    """What CloudFormation gets, with values and conditions."""
-    document = document or _read(TEMPLATE)
-    values = _parameter_values(document["Parameters"], parameters(given))
-    _take_local_code(document, ROOT)
-    return _Resolver(_translate(document, values, TEMPLATE), values)
+def translated(given: Parameters, path: Path = TEMPLATE) -> Translated:
+    """What CloudFormation gets, with what the given parameters need."""
+    return Translated(parameters(given), path)
 
 
 def lane(**given: str) -> Template:
@@ -56,17 +45,8 @@ def lane(**given: str) -> Template:
 
 
 def broken_rules(**given: str) -> list[str]:
-    """What CloudFormation says of parameters that do not fit, before it changes anything."""
-    document: Any = _read(TEMPLATE)
-    resolver = translated({"AuthMode": "none", **given})
-    resolver._values = {**resolver._values, **_parameter_values(document["Parameters"], given)}
-    return [
-        assertion["AssertDescription"]
-        for rule in document["Rules"].values()
-        if resolver.resolve(rule["RuleCondition"]) is True
-        for assertion in rule["Assertions"]
-        if resolver.resolve(assertion["Assert"]) is not True
-    ]
+    """What CloudFormation says of these parameters alone."""
+    return Translated(given).broken_rules()
 
 
 @pytest.mark.parametrize("given", COMBINATIONS, ids=lambda given: "-".join(given.values()))
@@ -147,10 +127,7 @@ def test_the_lane_ends_in_two_steps() -> None:
 
 def test_routing_rules_need_a_domain() -> None:
     given = {"LegacyLane": "on", "LegacyTable": "keep", "LegacyRouting": "domain"}
-    assert broken_rules(**given) == [
-        "LegacyRouting domain needs LegacyDomainName.",
-        "LegacyRouting domain needs PublicUrl, the URL of that domain.",
-    ]
+    assert broken_rules(**given) == ["LegacyRouting domain needs PublicUrl, the URL of the custom domain."]
     assert broken_rules(**given, **DOMAIN) == []
     assert broken_rules(LegacyRouting="domain") == []
 
@@ -165,9 +142,7 @@ def test_a_drained_lane_says_to_where(drain_to: str) -> None:
 @pytest.fixture(scope="module")
 def resources() -> dict[str, Any]:
     """The translated resources, intrinsic functions as they are."""
-    document: Any = _read(TEMPLATE)
-    _take_local_code(document, ROOT)
-    return cast(dict[str, Any], _translate(document, {}, TEMPLATE)["Resources"])
+    return cast(dict[str, Any], Translated({}).template["Resources"])
 
 
 def test_the_stateless_function_may_invoke_the_legacy_one_and_no_other(resources: dict[str, Any]) -> None:
@@ -177,24 +152,39 @@ def test_the_stateless_function_may_invoke_the_legacy_one_and_no_other(resources
     # Lambda has no action of its own for InvokeWithResponseStream.
     assert statement["Action"] == "lambda:InvokeFunction"
     assert statement["Resource"] == {"Fn::GetAtt": ["LegacyFunction", "Arn"]}
-    [own] = resources["StatelessFunctionRole"]["Properties"]["Policies"]
-    assert "lambda:" not in json.dumps(own)
+    for own in ("StatelessFunctionRole", "StatelessPolicy"):
+        assert "lambda:" not in json.dumps(
+            resources[own]["Properties"]["Policies" if own.endswith("Role") else "PolicyDocument"]
+        )
 
 
 def test_the_legacy_function_may_use_its_table_and_nothing_else(resources: dict[str, Any]) -> None:
-    role = resources["LegacyFunctionRole"]["Properties"]
-    assert [
-        each["Fn::Sub"].rpartition("/")[2] if isinstance(each, dict) else each.rpartition("/")[2]
-        for each in role["ManagedPolicyArns"]
-    ] == ["AWSLambdaBasicExecutionRole"]
-    [policy] = role["Policies"]
-    statements = {each["Sid"]: each for each in policy["PolicyDocument"]["Statement"]}
-    assert {name: each["Resource"] for name, each in statements.items()} == {
-        "Sessions": {"Fn::GetAtt": ["LegacySessions", "Arn"]},
-        "TableEncryption": {"Fn::GetAtt": ["Key", "Arn"]},
-    }
-    assert list(statements["TableEncryption"]["Condition"]["StringEquals"]) == ["kms:ViaService"]
-    assert not any("*" in action or action.endswith("Scan") for action in statements["Sessions"]["Action"])
+    policy = resources["LegacyPolicy"]["Properties"]
+    assert policy["Roles"] == [{"Ref": "LegacyFunctionRole"}]
+    [statement] = policy["PolicyDocument"]["Statement"]
+    assert statement["Resource"] == {"Fn::GetAtt": ["LegacySessions", "Arn"]}
+    assert not any("*" in action or action.endswith("Scan") for action in statement["Action"])
+
+
+def test_alarms_of_the_lane_go_with_the_others() -> None:
+    """With a topic, and the one for its end with a date."""
+    of_lane = {"LegacyLane": "on", "LegacyTable": "keep"}
+
+    def alarms(**given: str) -> dict[str, Any]:
+        found = dict(translated({**of_lane, **given}).of_type("AWS::CloudWatch::Alarm"))
+        return {name: alarm for name, alarm in found.items() if name.startswith("Legacy")}
+
+    assert alarms() == alarms(LegacyUntil="2027-06-30") == {}
+    assert set(alarms(AlarmTopic=TOPIC)) == {"LegacyErrors"}
+    assert alarms(AlarmTopic=TOPIC, LegacyUntil="2027-06-30", LegacyLane="off") == {}
+    late = alarms(AlarmTopic=TOPIC, LegacyUntil="2027-06-30")["LegacyStillUsed"]
+    expression, sessions = late["Metrics"]
+    # Of the day after it is 20270701.
+    assert expression["Expression"] == (
+        "IF(YEAR(sessions) * 10000 + MONTH(sessions) * 100 + DATE(sessions) > 20270630, sessions, 0)"
+    )
+    assert sessions["MetricStat"]["Metric"]["MetricName"] == "LegacySessions"
+    assert late["AlarmActions"] == [TOPIC]
 
 
 def test_the_table_of_sessions_goes_with_the_lane(resources: dict[str, Any]) -> None:
@@ -236,20 +226,14 @@ def test_both_apis_are_alike(resources: dict[str, Any], streaming: str) -> None:
     assert stages[0] == stages[1]
 
 
-def test_the_dashboard_is_one() -> None:
-    [(_, dashboard)] = translated({"LegacyLane": "on", "LegacyTable": "keep"}).of_type("AWS::CloudWatch::Dashboard")
-    body = json.loads(cast(str, dashboard["DashboardBody"]))
+def test_the_dashboard_asks_who_is_left() -> None:
+    dashboards = dict(translated({"LegacyLane": "on", "LegacyTable": "keep"}).of_type("AWS::CloudWatch::Dashboard"))
+    body = json.loads(cast(str, dashboards["LegacyDashboard"]["DashboardBody"]))
     text, *widgets = body["widgets"]
     assert "Who still needs the legacy lane?" in text["properties"]["markdown"]
-    # One row.
-    assert {widget["y"] for widget in widgets} == {text["height"]}
-    places = [(widget["x"], widget["width"]) for widget in widgets]
-    assert [x for x, _ in places] == [sum(width for _, width in places[:number]) for number in range(len(places))]
-    assert sum(width for _, width in places) == text["width"] == 24
     metrics = json.dumps([widget["properties"]["metrics"] for widget in widgets])
     for name in ("LegacyRequests", "LegacySessions", "LegacyActiveSessions", "LegacyReverseRequests", "Invocations"):
         assert name in metrics
-    assert "${" not in dashboard["DashboardBody"]  # type: ignore[operator]
 
 
 def test_deleting_what_is_marked_removes_the_lane(tmp_path: Path) -> None:
@@ -272,11 +256,8 @@ def test_deleting_what_is_marked_removes_the_lane(tmp_path: Path) -> None:
     text = "\n".join(kept)
     assert not re.search("legacy", text, re.IGNORECASE)
     (tmp_path / "template.yaml").write_text(text)
-    without: Any = _read(tmp_path / "template.yaml")
     today = translated({"LegacyLane": "off"})
-    _take_local_code(without, ROOT)
-    values = _parameter_values(without["Parameters"], {"PublicUrl": DOMAIN["PublicUrl"]})
-    left = _Resolver(_translate(without, values, TEMPLATE), values)
+    left = translated({}, tmp_path / "template.yaml")
     # A version is named after what is in its function.
     names = [
         [re.sub("Version[0-9a-f]{10}", "Version", name) for name in each if not name.startswith("Legacy")]

@@ -16,6 +16,7 @@ from sealane.state import aws, keyring
 from sealane.state.errors import StateNotConfigured, StateUnavailable
 from sealane.state.keyring import KEY_VARIABLE, REFRESH, STACK_VARIABLE, DataKey, KeyRefused, Keyring, Ring
 from sealane.state.table import TABLE_VARIABLE
+from tests.template.translation import is_counted_as_kms_failure
 from tests.unit import moto_aws
 
 DAY = 86_400
@@ -291,6 +292,7 @@ def test_an_altered_wrapped_key_opens_nothing_and_sealing_goes_on_with_a_new_one
         assert refusal(ring, key.id) == "the wrapped key does not open under this encryption context"
     assert world.asked() == ["Query", "Decrypt"]
     assert "data key 20787-0 of server server is refused by KMS" in caplog.text
+    assert any(map(is_counted_as_kms_failure, caplog.messages))
     assert sealing(ring).id == "20787-1"
     assert opening(cached, key.id) == key
 

@@ -39,6 +39,7 @@ from sealane.state import aws
 from sealane.state.errors import StateNotConfigured
 from sealane.state.keyring import KEY_VARIABLE, STACK_VARIABLE, Keyring
 from tests.events import Answer, Handler, ask, legacy, modern
+from tests.template.translation import is_counted_as_kms_failure
 from tests.unit import moto_aws
 from tests.unit.asgi import fetch, starlette_request
 
@@ -360,6 +361,7 @@ def test_while_there_is_no_key_callers_are_told_to_try_again(key_id: str, caplog
         assert "Send the same request again" in error(answer)["message"]
         assert "KMSInternal" not in answer.body
     assert "kms decrypt failed: KMSInternalException" in caplog.text
+    assert any(map(is_counted_as_kms_failure, caplog.messages))
     restore()
     assert result(ask(handler, second(elsewhere)))["content"]
     assert state_of(ask(handler, request()))

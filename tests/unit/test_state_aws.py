@@ -13,6 +13,7 @@ from sealane.state import aws, deadline
 from sealane.state.aws import AwsRefusal
 from sealane.state.errors import StateNotConfigured, StateUnavailable
 from sealane.state.table import TABLE_VARIABLE, Table
+from tests.template.translation import is_counted_as_kms_failure
 from tests.unit import moto_aws
 from tests.unit.moto_aws import Door, Fate
 
@@ -52,6 +53,7 @@ def fails(log: pytest.LogCaptureFixture, reason: str) -> None:
     assert caught.value.__cause__ is None
     lines = [record.getMessage() for record in log.records if record.name == "sealane.state.aws"]
     assert lines == [f"dynamodb put_item failed: {reason}"]
+    assert not is_counted_as_kms_failure(lines[0])
     assert "secret" not in log.text
 
 

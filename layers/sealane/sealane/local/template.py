@@ -71,11 +71,12 @@ _EMULATED = {
     # Of a function there is one version here, which is what its aliases name.
     "AWS::Lambda::Version",
 }
-# What nobody who sends a request can see on this machine: who may do what, what is watched, and names.
+# What nobody who sends a request can see on this machine: who may do what, what is watched, deployments, and names.
 _WITHOUT_EFFECT = (
     "AWS::ApiGateway::BasePathMapping",
     "AWS::ApiGateway::DomainName",
     "AWS::CloudWatch::",
+    "AWS::CodeDeploy::",
     "AWS::IAM::",
     "AWS::Logs::",
     "AWS::Route53::",
