@@ -370,8 +370,11 @@ def test_the_document_lists_the_parameters() -> None:
     }
 
 
-def test_the_document_lists_the_alarms() -> None:
-    section = DOCUMENT.read_text().partition("## Alarms\n")[2].partition("\n## ")[0]
+@pytest.mark.parametrize(
+    ("document", "heading"), [("template.md", "## Alarms"), ("operations.md", "## At three in the morning")]
+)
+def test_the_documents_list_the_alarms(document: str, heading: str) -> None:
+    section = (DOCUMENT.parent / document).read_text().partition(f"{heading}\n")[2].partition("\n## ")[0]
     alarms = [name for name, _ in Translated(ALL).of_type("AWS::CloudWatch::Alarm")]
     assert sorted(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == sorted(alarms)
 
