@@ -28,7 +28,7 @@ test: .venv/.test .venv-legacy/.test .venv-sam/.sam ## Check format, lint and ty
 	.venv/bin/ruff check layers functions tests
 	.venv/bin/ruff format --check layers functions tests
 	.venv/bin/mypy --exclude '/legacy/' layers/sealane functions/stateless tests
-	MYPYPATH=functions/legacy .venv-legacy/bin/mypy --cache-dir .mypy_cache/legacy layers/sealane/sealane/legacy functions/legacy tests/legacy
+	MYPYPATH=functions/legacy .venv-legacy/bin/mypy --follow-imports silent --cache-dir .mypy_cache/legacy layers/sealane/sealane/legacy functions/legacy tests/legacy
 	.venv/bin/pytest --numprocesses $(workers) --dist loadfile
 	.venv-legacy/bin/pytest --numprocesses $(workers) --dist loadfile
 
