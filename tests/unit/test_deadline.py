@@ -56,7 +56,7 @@ def test_a_tool_that_takes_too_long(mode: ResponseMode, report: bool, era: str) 
         return asyncio.get_running_loop().time() - started
 
     ended.clear()
-    assert environment_loop().run(ask()) == pytest.approx(0.25, abs=0.1)
+    assert 0.2 <= environment_loop().run(ask()) < 10
     start, *pieces = sent
     assert [piece["more_body"] for piece in pieces][-1] is False
     headers = {name.decode(): value.decode() for name, value in start["headers"]}

@@ -22,6 +22,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 
 from sealane.state.changes import Change, ChangeKind, change_log
+from sealane.state.deadline import last_words
 from sealane.state.errors import InvalidValue, StateUnavailable
 from sealane.state.log import Log, LogEntry, LogReader
 from sealane.state.table import Table, expiry
@@ -147,7 +148,7 @@ class DynamoDBSubscriptionBus:
             yield follower.look
         finally:
             self._unfollow()
-            with anyio.CancelScope(shield=True), suppress(StateUnavailable):
+            with anyio.CancelScope(shield=True), suppress(StateUnavailable), last_words():
                 await self._table.call("delete_item", Key=_key(place))
 
     async def _take_place(self, place: str, limit: int, seconds: float) -> None:

@@ -28,6 +28,7 @@ from sealane.legacy.events import EventStore, new_stream_id
 from sealane.legacy.mailbox import ENDED, Mail, cancellation_of
 from sealane.legacy.metrics import LegacyMetrics
 from sealane.legacy.sessions import MAX_SUBSCRIPTIONS, Session, SessionStore
+from sealane.state.deadline import last_words
 from sealane.state.errors import InvalidValue, StateUnavailable
 
 __all__ = ["AnyMessage", "Lane", "Output", "ServerRun", "initialize", "text_of"]
@@ -216,7 +217,7 @@ class ServerRun:
 
     async def fail(self, text: str) -> None:
         """Answer whatever is not answered with an error."""
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=True), last_words():
             if self._waiting:
                 telemetry.current().explain(text)
             for request in list(self._waiting.values()):

@@ -39,6 +39,7 @@ from sealane.legacy.streams import EventStream, priming, sse
 from sealane.policy.body import read_body, receive_again
 from sealane.policy.json_text import UNPARSABLE, decode
 from sealane.policy.principal import Principal
+from sealane.state.deadline import last_words
 from sealane.state.errors import InvalidValue, StateUnavailable
 
 __all__ = ["Transport"]
@@ -318,7 +319,7 @@ class Transport:
                 tasks.start_soon(_watch_client, request, following, watched)
                 await follow(follower, stream, following, poll=buffered is not None)
             watched.cancel()
-            with anyio.CancelScope(shield=True):
+            with anyio.CancelScope(shield=True), last_words():
                 await follower.leave()
             stream.end()
 

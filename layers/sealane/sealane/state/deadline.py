@@ -5,8 +5,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Final
 
-__all__ = ["seconds_left", "within"]
+__all__ = ["last_words", "seconds_left", "within"]
+
+_LAST_WORDS: Final = 0.5
+"""Seconds, of those that the gateway keeps when it says how long an answer may take."""
 
 _deadline: ContextVar[float] = ContextVar("sealane_deadline", default=math.inf)
 
@@ -15,6 +19,16 @@ _deadline: ContextVar[float] = ContextVar("sealane_deadline", default=math.inf)
 def within(seconds: float) -> Iterator[None]:
     """Serve one invocation inside the block, whose answer has to be whole in so many seconds."""
     token = _deadline.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+@contextmanager
+def last_words() -> Iterator[None]:
+    """Do inside the block what ends an answer, for which there is time although the answer's is up."""
+    token = _deadline.set(max(_deadline.get(), time.monotonic() + _LAST_WORDS))
     try:
         yield
     finally:
