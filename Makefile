@@ -6,8 +6,8 @@ find_python = for python in python3.13 python3.12 python3.11 python3; do \
 	python=; \
 	done; \
 	test -n "$$python" || { echo "make: no Python 3.11 or later on the PATH" >&2; exit 1; }
-# Most tests wait more than they work: three for two processors.
-workers = $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 ))
+# Most tests wait more than they work: three for two processors. Files keep their order, in which the longest come first.
+side_by_side = --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )) --dist loadfile --no-loadscope-reorder
 pip = -m pip install --quiet --disable-pip-version-check
 contestants = $(patsubst %,.bench/%/.installed,obvious fastmcp awslabs modmex runtime)
 clients = $(patsubst %,.venv-%/.installed,python_v1 python_v2 fastmcp)
@@ -29,8 +29,8 @@ test: .venv/.test .venv-legacy/.test .venv-sam/.sam ## Check format, lint and ty
 	.venv/bin/ruff format --check layers functions tests
 	.venv/bin/mypy --exclude '/legacy/' layers/sealane functions/stateless tests
 	MYPYPATH=functions/legacy .venv-legacy/bin/mypy --follow-imports silent --cache-dir .mypy_cache/legacy layers/sealane/sealane/legacy functions/legacy tests/legacy
-	.venv/bin/pytest --numprocesses $(workers) --dist loadfile
-	.venv-legacy/bin/pytest --numprocesses $(workers) --dist loadfile
+	.venv/bin/pytest $(side_by_side)
+	.venv-legacy/bin/pytest $(side_by_side)
 
 build: .venv-sam/.sam ## Build what "sam deploy" uploads; ARGS go to "sam build"
 	.venv-sam/bin/sam build $(ARGS)
