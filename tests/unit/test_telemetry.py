@@ -180,7 +180,7 @@ class Log:
                 for names in directive["Dimensions"]:
                     if {name: blob[name] for name in names} == {"service": "a-stack", **dimensions}:
                         for metric in directive["Metrics"]:
-                            sums[metric["Name"]] = sums.get(metric["Name"], 0) + sum(blob[metric["Name"]])
+                            sums[metric["Name"]] = sums.get(metric["Name"], 0) + blob[metric["Name"]]
         return sums
 
     def clear(self) -> None:
@@ -199,7 +199,6 @@ def log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "a-stack")
     monkeypatch.setenv("SEALANE_LOG_KEY", "a-key")
     monkeypatch.setattr(telemetry, "_environment", telemetry._Environment())
-    telemetry._metrics.cache_clear()
     logging.getLogger().setLevel(logging.DEBUG)
     logs.logger.setLevel(logging.DEBUG)
     with warnings.catch_warnings():
@@ -207,7 +206,6 @@ def log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     for name, each in loggers.items():
         each.setLevel(before[name][0])
         each.handlers[:] = before[name][1]
-    telemetry._metrics.cache_clear()
 
 
 def context(request_id: str = "request-1", seconds: float = 10) -> LambdaContext:

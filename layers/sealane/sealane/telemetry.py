@@ -4,12 +4,13 @@
 tokens or request state.
 """
 
-import functools
 import hashlib
 import hmac
+import json
 import logging
 import os
 import re
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +21,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sealane import snapshot
 
 if TYPE_CHECKING:
-    from aws_lambda_powertools.metrics import EphemeralMetrics
-
     from sealane.tracing import Tracing
 
 __all__ = ["Exchange", "Lane", "Metric", "clean", "count", "current", "exchange", "has_served", "one_of", "start"]
@@ -90,6 +89,8 @@ _BY_STATUS: Final = {
     415: "media-type",
     421: "host",
 }
+
+_as_json: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 Counts = defaultdict[tuple[Dimension, Metric], float]
 
@@ -252,15 +253,14 @@ class Exchange:
             "duration_ms": milliseconds,
         }
         if refused:
-            logger.warning("refused: %s", reason, extra=fields)
+            level, message = logging.WARNING, f"refused: {reason}"
         elif failed:
             # Models try again what a tool says to have failed; there is nothing wrong with the server.
-            level = logging.WARNING if self._error == _TOOL_ERROR else logging.ERROR
-            logger.log(level, "failed: %s", reason, extra=fields)
-        elif self.left:
-            logger.info("the client left before it had its answer", extra=fields)
+            level, message = logging.WARNING if self._error == _TOOL_ERROR else logging.ERROR, f"failed: {reason}"
         else:
-            logger.info("served", extra=fields)
+            level, message = logging.INFO, "the client left before it had its answer" if self.left else "served"
+        # As an argument: Powertools tries to read a message that has none as JSON.
+        logger.log(level, "%s", message, extra=fields)
         self._measure(milliseconds, failed)
 
     def end_spans(self) -> None:
@@ -311,9 +311,6 @@ def start() -> None:
 
         logs.take_over()
         _sample = logs.sample
-    if os.environ.get(NAMESPACE_VARIABLE):
-        # Not in the first request; without a namespace nobody pays for it.
-        _metrics()
     if _tracing is None and (mode := os.environ.get(TRACING_VARIABLE) or "off") != "off":
         # OpenTelemetry's SDK: who does not trace neither has it nor pays for it.
         from sealane.tracing import Tracing
@@ -392,29 +389,27 @@ def one_of(known: set[str], value: str, most: int) -> str:
 def _write(counts: Counts) -> None:
     """Write metrics to the log, from which CloudWatch reads them: a line for each dimension's value.
 
+    By hand, since it is so little that Powertools' checks of it would be most of what a request's metrics cost.
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
     """
-    if not counts or not os.environ.get(NAMESPACE_VARIABLE):
+    namespace = os.environ.get(NAMESPACE_VARIABLE)
+    if not namespace:
         return
-    metrics = _metrics()
-    for dimension in dict.fromkeys(dimension for dimension, _ in counts):
-        name, value = dimension
-        if name in _BESIDE_THE_TOTAL:
-            metrics.add_dimensions(service=metrics.service, **{name: value})
-        elif name:
-            metrics.add_dimension(name, value)
-        for (of, metric), amount in counts.items():
-            if of == dimension:
-                metrics.add_metric(name=metric, unit="Milliseconds" if metric == "Latency" else "Count", value=amount)
-        metrics.flush_metrics()
-
-
-@functools.cache
-def _metrics() -> "EphemeralMetrics":
-    """What writes metrics. One does for all, since nothing waits between the first and the flush."""
-    from aws_lambda_powertools.metrics import EphemeralMetrics
-
-    return EphemeralMetrics(service=os.environ.get(SERVICE_VARIABLE, "sealane"))
+    of_dimension: defaultdict[Dimension, dict[str, float]] = defaultdict(dict)
+    for (dimension, metric), amount in counts.items():
+        of_dimension[dimension][metric] = amount
+    service = {"service": os.environ.get(SERVICE_VARIABLE, "sealane")}
+    lines = ""
+    for (name, value), amounts in of_dimension.items():
+        values = {**service, name: value} if name else service
+        directive = {
+            "Namespace": namespace,
+            "Dimensions": [["service"], [*values]] if name in _BESIDE_THE_TOTAL else [[*values]],
+            "Metrics": [{"Name": each, "Unit": "Milliseconds" if each == "Latency" else "Count"} for each in amounts],
+        }
+        about = {"Timestamp": time.time_ns() // 1_000_000, "CloudWatchMetrics": [directive]}
+        lines += _as_json({"_aws": about, **values, **amounts}) + "\n"
+    sys.stdout.write(lines)
 
 
 def _put(keys: dict[str, Any], key: str, value: object) -> None:
