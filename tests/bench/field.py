@@ -13,6 +13,14 @@ ROOT: Final = HERE.parents[1]
 ARTEFACTS: Final = ROOT / ".bench"
 """Made by the Makefile: a folder for each contestant, with a tree for each `Tree`, and Lambda's runtime."""
 
+TELLING: Final = {
+    "AWS_LAMBDA_RUNTIME_API": "127.0.0.1:9001",
+    "POWERTOOLS_METRICS_NAMESPACE": "Sealane",
+    "POWERTOOLS_SERVICE_NAME": "bench",
+    "SEALANE_LOG_KEY": "bench",
+}
+"""The variables by which Sealane knows that it is on Lambda, and those of telemetry in the project's template."""
+
 Tool = Literal["hello", "hello_sync"]
 Tree = Literal["built", "bare", "compiled"]
 """An artefact as its build leaves it, without any bytecode, or with bytecode for each module."""
@@ -29,6 +37,7 @@ class Contestant:
         artefact: the folders that Lambda would have on `sys.path`, below those of `ARTEFACTS`; `{tree}` is the tree.
         era: the revisions that it speaks.
         tools: the tools that it can serve; the first is called where it does not matter.
+        is_telling: it finds the surroundings in which Sealane logs and counts each request: those of Lambda.
     """
 
     name: str
@@ -37,6 +46,7 @@ class Contestant:
     artefact: tuple[str, ...]
     era: Literal["modern", "legacy"] = "modern"
     tools: tuple[Tool, ...] = ("hello", "hello_sync")
+    is_telling: bool = True
 
     def folders(self, tree: Tree) -> list[Path]:
         """The folders of its artefact."""
@@ -46,7 +56,7 @@ class Contestant:
         """Environment variables of its process: nothing of this machine but what it takes to start.
 
         Lambda's disk is read-only, so nothing writes bytecode. Lambda's own packages come last, with bytecode. Sets
-        have the same order in every process, which makes instructions countable.
+        have the same order in every process, which makes instructions countable. What is logged is written at once.
         """
         path = [HERE / "contestants", *self.folders(tree), ARTEFACTS / "runtime" / "compiled"]
         return {
@@ -59,6 +69,8 @@ class Contestant:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONHASHSEED": "0",
             "PYTHONPATH": os.pathsep.join(map(str, path)),
+            "PYTHONUNBUFFERED": "1",
+            **(TELLING if self.is_telling else {}),
         }
 
     def event(self, tool: str, **arguments: str) -> Event:
@@ -83,6 +95,7 @@ OURS_ARTEFACT: Final = ("ours/{tree}/StatelessFunction", "ours/{tree}/SealaneLay
 FLOOR: Final = Contestant("floor", "floor: no server, JSON in and out", "floor.handler", ())
 OBVIOUS: Final = Contestant("obvious", "obvious: SDK + Mangum", "obvious.handler", ("obvious/{tree}",))
 OURS: Final = Contestant("ours", "Sealane", "ours.handler", OURS_ARTEFACT)
+QUIET: Final = Contestant("quiet", "Sealane, without telemetry", "ours.handler", OURS_ARTEFACT, is_telling=False)
 SEALED: Final = Contestant("sealed", "Sealane, asking", "ours_sealed.handler", OURS_ARTEFACT)
 FIELD: Final = (
     FLOOR,
@@ -98,6 +111,7 @@ FIELD: Final = (
     ),
     Contestant("modmex", "modmex-lambda", "with_modmex.handler", ("modmex/{tree}",), tools=("hello_sync",)),
     OURS,
+    QUIET,
 )
 GATEWAYS: Final = (
     Contestant("mangum", "Mangum as it comes", "only_asgi.mangum", OURS_ARTEFACT),

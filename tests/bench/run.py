@@ -74,7 +74,9 @@ WHAT: Final = {
     "fastmcp": "one application for all requests. No state: boto3 is not imported.",
     "awslabs": "revision 2024-11-05 only, sync tools only, no sessions here. Imports boto3 by itself.",
     "modmex": "its own, smaller reading of revision 2026-07-28; sync tools only when buffered. No state.",
-    "ours": "as the README has it, with table and key configured; boto3 is imported when state is first used.",
+    "ours": "as the template deploys it, with table and key, a line of JSON in the log and metrics for each request; "
+    "boto3 is imported when state is first used.",
+    "quiet": "the same with neither lines nor metrics.",
 }
 
 

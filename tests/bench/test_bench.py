@@ -13,7 +13,7 @@ import pytest
 from tests.bench import processes, runtime
 from tests.bench.artefacts import make_trees
 from tests.bench.aws import emulated
-from tests.bench.field import FLOOR, GATEWAYS, HERE, OBVIOUS, OURS, SEALED, Contestant, as_json
+from tests.bench.field import FLOOR, GATEWAYS, HERE, OBVIOUS, OURS, QUIET, SEALED, Contestant, as_json
 from tests.bench.figures import Summary, percentile, ratio, summary
 from tests.bench.processes import Failed
 from tests.bench.report import GOALS, Results, document
@@ -137,6 +137,14 @@ def test_a_sealed_round_trip_costs_network_calls_only_once() -> None:
 def test_a_wrong_answer_ends_the_worker() -> None:
     with pytest.raises(Failed, match="the tool does not say 'Hello, Ada!'"):
         processes.answers(plan(FLOOR, text="Hello, Ada!"), variables(FLOOR))
+
+
+@pytest.mark.parametrize("contestant", [OURS, QUIET], ids=lambda each: each.name)
+def test_sealane_is_measured_with_its_telemetry(contestant: Contestant) -> None:
+    with pytest.raises(Failed) as failed:
+        processes.answers(plan(contestant, text="Hello, Ada!"), variables(contestant))
+    told = str(failed.value)
+    assert ('"message":"served"' in told, '"Namespace":"Sealane"' in told) == (contestant.is_telling,) * 2
 
 
 LATER = """
