@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from mangum.types import LambdaEvent, Scope
@@ -119,10 +120,10 @@ def _headers(made: dict[str, Any], event: Mapping[str, Any]) -> list[str]:
     Raises:
         NotAnHttpEvent: a value has a line break or NUL in it.
     """
-    given = {name.lower(): _texts([value]) for name, value in _items(event.get("headers"))}
+    given = {name.lower(): [value] for name, value in _items(event.get("headers")) if isinstance(value, str)}
     given |= {name.lower(): _texts(values) for name, values in _items(event.get("multiValueHeaders"))}
     multi = {name: values for name, values in given.items() if values and _HEADER_NAME.fullmatch(name)}
-    if any(_NOT_IN_A_VALUE.search(value) for values in multi.values() for value in values):
+    if _NOT_IN_A_VALUE.search("".join(chain.from_iterable(multi.values()))):
         raise NotAnHttpEvent("a header's value has a line break or NUL in it")
     hosts = multi.pop("host", [])
     if not _FORWARDED_PORT.fullmatch(",".join(multi.get("x-forwarded-port", []))):
