@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from opentelemetry import propagate
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 
-from sealane import McpHandler, create_mcp_handler, telemetry
+from sealane import Catalog, McpHandler, create_mcp_handler, telemetry
 from sealane.tracing import Tracing
 from tests.events import modern
 from tests.unit import moto_aws
@@ -84,6 +85,20 @@ def collector(server: tuple[Collector, Tracing], monkeypatch: pytest.MonkeyPatch
 def handler(log: Log) -> McpHandler:
     """A handler."""
     return create_mcp_handler(create_server)
+
+
+def test_the_clients_trace_is_passed_on_where_nobody_records_spans(log: Log) -> None:
+    catalog = Catalog()
+
+    @catalog.tool()
+    async def ask_another() -> str:
+        carrier: dict[str, str] = {}
+        propagate.inject(carrier)
+        return carrier["traceparent"]
+
+    handler = create_mcp_handler(lambda: catalog.server("asking"))
+    answered = ask(handler, modern("tools/call", meta={"traceparent": CLIENT}, name="ask_another", arguments={}))
+    assert CLIENT.split("-")[1] in answered.json["result"]["content"][0]["text"]
 
 
 def test_the_clients_trace_goes_on_and_is_linked_with_x_rays(

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import anyio
+from mcp.server._otel import OpenTelemetryMiddleware
 from mcp.server._streamable_http_modern import handle_modern_request
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import Server
@@ -18,6 +19,7 @@ from mcp.shared.inbound import (
 )
 from mcp_types import HEADER_MISMATCH
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 from starlette.requests import Request
 from starlette.types import Receive
 
@@ -95,6 +97,10 @@ async def serve(
         if ctx.method == method:
             ctx.session._request_outbound.sink = SimpleNamespace(send=shaper.send_event)  # type: ignore[attr-defined]
         return await call_next(ctx)
+
+    if isinstance(get_tracer_provider(), ProxyTracerProvider) and b"traceparent" not in body:
+        # Nobody records spans, and there is no trace of the client for tools to pass on: the SDK's would be nothing.
+        server.middleware[:] = [each for each in server.middleware if not isinstance(each, OpenTelemetryMiddleware)]
 
     async with server.lifespan(server) as state, anyio.create_task_group() as tasks:
         if mode == "auto" and method != "subscriptions/listen":
