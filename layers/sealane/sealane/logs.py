@@ -15,6 +15,7 @@ from typing import Any, Final, TextIO
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.logging.filters import SuppressFilter
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
+from aws_lambda_powertools.logging.types import LogRecord
 
 from sealane.telemetry import SERVICE_VARIABLE, current, has_served
 
@@ -48,18 +49,22 @@ class _Formatter(LambdaPowertoolsFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
-        # Other handlers have the same record.
-        record = copy.copy(record)
-        exchange = current()
-        record.__dict__.update({**exchange.appended, **exchange.keys, **record.__dict__})
-        if has_served() and os.environ.get("POWERTOOLS_DEV", "").lower() not in ("1", "true"):
-            if record.exc_info and (error := record.exc_info[1]) is not None:
+        error = record.exc_info[1] if record.exc_info else None
+        if (error is not None or record.name == "asyncio") and has_served() and not _is_development():
+            # Other handlers have the same record.
+            record = copy.copy(record)
+            if error is not None:
                 record.exc_info = record.exc_text = None
                 record.__dict__.update(exception_name=type(error).__name__, exception="".join(_frames(error)))
             if record.name == "asyncio":
                 # What follows is the failed task's representation, with its exception's message.
                 record.msg, record.args = record.getMessage().partition("\n")[0], ()
         return super().format(record)
+
+    def serialize(self, log: LogRecord) -> str:
+        """A line with the keys of the request, behind its own, which win."""
+        exchange = current()
+        return super().serialize({**log, **exchange.appended, **exchange.keys, **log})
 
     def append_keys(self, **additional_keys: Any) -> None:
         """Add keys to the lines of this request; outside of one, to all."""
@@ -74,6 +79,10 @@ class _Formatter(LambdaPowertoolsFormatter):
         for key in keys:
             current().appended.pop(key, None)
         super().remove_keys(keys)
+
+
+def _is_development() -> bool:
+    return os.environ.get("POWERTOOLS_DEV", "").lower() in ("1", "true")
 
 
 def _frames(error: BaseException, depth: int = _LONGEST_CHAIN) -> list[str]:

@@ -4,7 +4,6 @@
 tokens or request state.
 """
 
-import hashlib
 import hmac
 import json
 import logging
@@ -198,7 +197,7 @@ class Exchange:
         The key is `SEALANE_LOG_KEY`. Without it the hashes of one environment are not those of another.
         """
         name = "\0".join(part or "" for part in principal).encode("utf-8", "surrogatepass")
-        self.keys["principal"] = hmac.new(_environment.key, name, hashlib.sha256).hexdigest()[:16]
+        self.keys["principal"] = hmac.digest(_environment.key, name, "sha256").hex()[:16]
 
     def refuse(self, status: int, code: int, reason: str) -> None:
         """The request is refused, or has failed; what is said of it first counts.
