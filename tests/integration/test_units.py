@@ -21,7 +21,7 @@ Units = tuple[int, int, int]
 pytestmark = pytest.mark.anyio
 
 
-async def accept(_: Any, params: ElicitRequestParams) -> ElicitResult:
+async def accept(context: Any, params: ElicitRequestParams) -> ElicitResult:
     """Say yes, or Bob."""
     [field] = params.requested_schema["properties"]  # type: ignore[union-attr]
     return ElicitResult(action="accept", content={field: "Bob" if field == "recipient" else True})
