@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from sealane.local.template import ACCOUNT_ID
+from sealane.telemetry import Metric
 from tests.template.conftest import ROOT, Sam
 from tests.template.translation import TEMPLATE, Translated
 
@@ -368,6 +369,35 @@ def test_the_document_lists_the_parameters() -> None:
     assert listed == {
         label: [(name, str(declared[name]["Default"])) for name in names] for label, names in groups.items()
     }
+
+
+def looked_at(value: Any) -> Iterator[str]:
+    """Names of our metrics in an alarm or a dashboard."""
+    match value:
+        case {"Namespace": "Sealane", "MetricName": name}:
+            yield name
+        case ["Sealane", str(name), *_]:
+            yield name
+        case str() if "{Sealane," in value:
+            yield from re.findall(r'MetricName="(\w+)"', value)
+        case dict() | list():
+            for each in value.values() if isinstance(value, dict) else value:
+                yield from looked_at(each)
+
+
+def test_alarms_and_dashboards_look_at_metrics_that_there_are() -> None:
+    translated = Translated(ALL)
+    dashboards = [
+        json.loads(str(each["DashboardBody"])) for _, each in translated.of_type("AWS::CloudWatch::Dashboard")
+    ]
+    [(_, counting)] = translated.of_type("AWS::Logs::MetricFilter")
+    counted: Any = counting["MetricTransformations"]
+    there_are = {*get_args(Metric), *(each["MetricName"] for each in counted)}
+    in_alarms = set(looked_at([alarm for _, alarm in translated.of_type("AWS::CloudWatch::Alarm")]))
+    in_dashboards = set(looked_at(dashboards))
+    assert in_alarms >= {"Errors", "KmsFailures", "LegacySessions", "StateRefused"}
+    assert in_dashboards >= {"ColdStart", "LegacyRequests", "LegacyReverseRequests", "Refused"}
+    assert in_alarms | in_dashboards <= there_are
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The template as CloudFormation gets it, with any parameters."""
 
 import copy
+import functools
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -64,6 +65,10 @@ def is_counted_as_kms_failure(message: str) -> bool:
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/matching-terms-json-log-events.html
     """
+    return any(fnmatchcase(message, pattern) for pattern in _kms_patterns())
+
+
+@functools.cache
+def _kms_patterns() -> list[str]:
     [(_, properties)] = Translated({}).of_type("AWS::Logs::MetricFilter")
-    patterns = re.findall(r'\$\.message = "([^"]+)"', str(properties["FilterPattern"]))
-    return any(fnmatchcase(message, pattern) for pattern in patterns)
+    return re.findall(r'\$\.message = "([^"]+)"', str(properties["FilterPattern"]))

@@ -68,7 +68,7 @@ class RestApi(ApiGateway):
       https://backbencher.dev/solved-431-status-code-with-request-header-fields-too-large; its body: no source found
     - a function that fails, exceeds its own time-out or gives a malformed answer: 502, not 504; documented in
       https://repost.aws/knowledge-center/malformed-502-api-gateway, time-out seen in
-      https://rasp.hateblo.jp/entry/2021/05/13/222835; so its type is not INTEGRATION_FAILURE, which is 504
+      https://rasp.hateblo.jp/entry/2021/05/13/222835
     - a caller who is denied (`Message`, not `message`), and an authorizer that fails or is too slow:
       https://dev.to/marcogrcr/api-gateway-lambda-authorizer-lambda-proxy-integration-failure-modes-52bc
     - a request that has to be signed and is not: https://repost.aws/knowledge-center/api-gateway-authentication-token-errors;
@@ -100,6 +100,7 @@ class RestApi(ApiGateway):
         Failure.EVENT_TOO_LONG: "REQUEST_TOO_LARGE",
         Failure.TIMEOUT: "INTEGRATION_TIMEOUT",
         Failure.THROTTLED: "THROTTLED",
+        Failure.FUNCTION: "INTEGRATION_FAILURE",
         Failure.UNAUTHORIZED: "UNAUTHORIZED",
         Failure.NO_SIGNATURE: "MISSING_AUTHENTICATION_TOKEN",
         Failure.NO_API_KEY: "INVALID_API_KEY",
@@ -114,8 +115,10 @@ class RestApi(ApiGateway):
     - an authorizer that fails: seen in https://newbedev.com/api-gateway-custom-authorizer-control-error-message-and-code;
       that page of AWS has this type for one that cannot be reached
     - an authorizer that is too slow: no source found
-    - headers beyond the limit (431) and a function that fails (502): that page has no type with such a status, what
-      AWS does then: no source found; nothing here is INTEGRATION_FAILURE, which is 504
+    - a function whose answer cannot be used: seen in https://github.com/DataBiosphere/azul/issues/7470, where the
+      template of INTEGRATION_FAILURE answers it, with the status 502 (that page says 504); that it is the same for one
+      that is killed: no source found
+    - headers beyond the limit (431): that page has no type with such a status, what AWS does then: no source found
     """
 
     def __init__(self, api: Api, invoke: Invoke, stream: Stream, observe: Callable[[Record], None]) -> None:
