@@ -59,6 +59,9 @@ class _Formatter(LambdaPowertoolsFormatter):
             if record.name == "asyncio":
                 # What follows is the failed task's representation, with its exception's message.
                 record.msg, record.args = record.getMessage().partition("\n")[0], ()
+            if record.name.startswith("mcp.") and isinstance(record.args, tuple):
+                # Behind the scheme of a resource's URI are arguments.
+                record.args = tuple(each.partition("://")[0] if isinstance(each, str) else each for each in record.args)
         return super().format(record)
 
     def serialize(self, log: LogRecord) -> str:

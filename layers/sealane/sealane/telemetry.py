@@ -65,7 +65,6 @@ _TOOL_ERROR: Final = "tool_error"
 _NAMED: Final = {
     "tools/call": ("tool", "name"),
     "prompts/get": ("prompt", "name"),
-    "resources/read": ("resource", "uri"),
 }
 _META_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 _META_CLIENT: Final = "io.modelcontextprotocol/clientInfo"
@@ -176,6 +175,9 @@ class Exchange:
             _put(keys, "method", method)
             if isinstance(method, str) and (named := _NAMED.get(method)):
                 _put(keys, named[0], params.get(named[1]))
+            elif method == "resources/read" and isinstance(uri := params.get("uri"), str):
+                # Behind the scheme are arguments: those of a template, handles too.
+                _put(keys, "resource", uri.partition(":")[0])
             meta = _mapping(params.get("_meta"))
             if method == "initialize":
                 version = params.get("protocolVersion")
