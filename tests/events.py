@@ -11,6 +11,8 @@ from typing import Any, Final, Literal, get_args
 
 from mangum.types import LambdaContext
 
+from tests.planted import PLANTED
+
 Event = dict[str, Any]
 Handler = Callable[[Any, LambdaContext], dict[str, Any]]
 Headers = Mapping[str, str | Sequence[str]]
@@ -121,6 +123,7 @@ def modern(
         "Content-Type": "application/json",
         "MCP-Protocol-Version": MODERN,
         "Mcp-Method": method,
+        "X-Api-Key": PLANTED,
     }
     if (parameter := _NAME_PARAMETERS.get(method)) in params:
         headers["Mcp-Name"] = params[parameter]
@@ -138,7 +141,11 @@ def legacy(
         version: the revision: asked for by `initialize`, else sent as a header unless `None`.
         params: the method's parameters.
     """
-    headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+        "X-Api-Key": PLANTED,
+    }
     if method == "initialize":
         client = {"name": "test-client", "version": "1.0.0"}
         params = {"protocolVersion": version, "capabilities": {}, "clientInfo": client, **params}

@@ -8,6 +8,8 @@ from typing import Any, Self
 
 import httpx
 
+from tests.planted import PLANTED
+
 Message = dict[str, Any]
 
 ACCEPT = "application/json, text/event-stream"
@@ -108,7 +110,7 @@ class Wire:
         self._last_id = 0
         self.request_ids: list[str] = []
         self.session = ""
-        self.headers = {"Accept": ACCEPT}
+        self.headers = {"Accept": ACCEPT, "X-Api-Key": PLANTED}
         if token:
             self.headers["Authorization"] = f"Bearer {token}"
 

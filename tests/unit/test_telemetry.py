@@ -40,12 +40,13 @@ from sealane import (
 from sealane.gateway.events import DEADLINE_KEY
 from sealane.state import aws
 from sealane.state.keyring import Keyring
+from tests.cloudwatch import embedded
 from tests.events import MODERN, Answer, Handler, Headers, answer, legacy, make_event, modern
+from tests.planted import PLANTED, SECRETS
 from tests.unit import moto_aws
 from tests.unit.asgi import fetch, read, starlette_request
 
 CLIENT = {"io.modelcontextprotocol/clientInfo": {"name": "a-client", "version": "1.2"}}
-SECRET = "PLANTED-1f83"  # noqa: S105 - to be looked for
 FORM: dict[str, Any] = {"elicitation": {"form": {}}}
 
 catalog = Catalog()
@@ -115,7 +116,7 @@ async def ask_back(ctx: Context) -> str | InputRequiredResult:
         return "thanks"
     schema = {"type": "object", "properties": {"name": {"type": "string"}}}
     question = ElicitRequest(params=ElicitRequestFormParams(message="Who?", requested_schema=schema))
-    return InputRequiredResult(input_requests={"who": question}, request_state=f"{SECRET}-in-a-state")
+    return InputRequiredResult(input_requests={"who": question}, request_state=f"{PLANTED}-in-a-state")
 
 
 @catalog.tool(scopes=["notes:write"])
@@ -174,13 +175,10 @@ class Log:
     def metrics(self, **dimensions: str) -> dict[str, float]:
         """The sums of all metrics with these dimensions beside `service`."""
         sums: dict[str, float] = {}
-        for blob in self:
-            for directive in blob.get("_aws", {}).get("CloudWatchMetrics", ()):
-                assert directive["Namespace"] == "Sealane"
-                for names in directive["Dimensions"]:
-                    if {name: blob[name] for name in names} == {"service": "a-stack", **dimensions}:
-                        for metric in directive["Metrics"]:
-                            sums[metric["Name"]] = sums.get(metric["Name"], 0) + blob[metric["Name"]]
+        for point in (point for line in self for point in embedded(line)):
+            assert point.namespace == "Sealane"
+            if point.dimensions == {"service": "a-stack", **dimensions}:
+                sums[point.metric] = sums.get(point.metric, 0) + sum(point.values)
         return sums
 
     def clear(self) -> None:
@@ -202,10 +200,12 @@ def log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     logging.getLogger().setLevel(logging.DEBUG)
     logs.logger.setLevel(logging.DEBUG)
     with warnings.catch_warnings():
-        yield Log(capsys)
+        written = Log(capsys)
+        yield written
     for name, each in loggers.items():
         each.setLevel(before[name][0])
         each.handlers[:] = before[name][1]
+    assert SECRETS.search(written.text) is None
 
 
 def context(request_id: str = "request-1", seconds: float = 10) -> LambdaContext:
@@ -333,10 +333,10 @@ def test_a_refusal_has_its_word(
 
 def test_a_token_that_is_refused(log: Log) -> None:
     handler = create_mcp_handler(create_server, auth=BearerAuth(issuer="https://issuer.example", audience="a"))
-    assert ask(handler, (HEADERS | {"Authorization": f"Bearer {SECRET}"}, BODY)).status == 401
+    assert ask(handler, (HEADERS | {"Authorization": f"Bearer {PLANTED}"}, BODY)).status == 401
     assert log.requests[0]["reason"] == "the token is no signed JWT"
     assert log.metrics(reason="token") == {"Refused": 1}
-    assert SECRET not in log.text
+    assert PLANTED not in log.text
 
 
 def test_what_is_no_http_request(log: Log) -> None:
@@ -374,9 +374,15 @@ def test_an_error_names_its_kind(
         assert log.metrics(tool=line["tool"])["Errors"] == 1
 
 
+def test_a_resource_is_named_without_what_stands_in_its_uri(log: Log) -> None:
+    ask(create_mcp_handler(create_server), modern("resources/read", uri=f"note://{PLANTED}"))
+    [line] = log.requests
+    assert line["resource"] == "note"
+
+
 def test_what_nobody_has_foreseen(log: Log) -> None:
     def broken() -> MCPServer:
-        raise RuntimeError(SECRET)
+        raise RuntimeError(PLANTED)
 
     handler = create_mcp_handler(broken)
     assert ask(handler, call("add")).json["error"]["code"] == -32603
@@ -385,7 +391,7 @@ def test_what_nobody_has_foreseen(log: Log) -> None:
     [trace] = [each for each in log.lines if each["message"] == "a request failed"]
     assert "in broken" in trace["exception"]
     assert log.metrics()["Errors"] == 1
-    assert SECRET not in trace["exception"]
+    assert PLANTED not in trace["exception"]
 
 
 def test_a_service_that_is_out_is_named(log: Log) -> None:
@@ -483,7 +489,9 @@ def test_a_caller_is_a_keyed_hash(log: Log, monkeypatch: pytest.MonkeyPatch) -> 
     handler = create_mcp_handler(create_server)
 
     def seen(subject: str) -> str:
-        token = AccessToken(token=SECRET, client_id="client-1", scopes=[], subject=subject, claims={"iss": "https://i"})
+        token = AccessToken(
+            token=PLANTED, client_id="client-1", scopes=[], subject=subject, claims={"iss": "https://i"}
+        )
         fetch(handler, starlette_request(call("add", a=1, b=2)), auth_info=token)
         principal: str = log.requests[-1]["principal"]
         return principal
@@ -499,7 +507,7 @@ def test_a_caller_is_a_keyed_hash(log: Log, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.delenv("SEALANE_LOG_KEY")
     monkeypatch.setattr(telemetry, "_environment", telemetry._Environment())
     assert seen("ada") != ada
-    for name in ("ada", "bob", "client-1", "https://i", SECRET):
+    for name in ("ada", "bob", "client-1", "https://i", PLANTED):
         assert name not in log.text
 
 
@@ -602,39 +610,39 @@ def test_no_secret_is_in_any_output(log: Log, mode: str) -> None:
     """At DEBUG, with every library's logger at DEBUG: in a token, an argument, a state, a header and a result."""
     handler = create_mcp_handler(create_server, response_mode=mode, auth=None)
     requests = [
-        call("echo", secret=SECRET),
-        call("echo", secret={"a": SECRET}),
-        call("add", a=SECRET, b=2),
-        call("add", a={SECRET: SECRET}, b=[SECRET]),
+        call("echo", secret=PLANTED),
+        call("echo", secret={"a": PLANTED}),
+        call("add", a=PLANTED, b=2),
+        call("add", a={PLANTED: PLANTED}, b=[PLANTED]),
         *(
-            call("fail", how=how, secret=SECRET)
+            call("fail", how=how, secret=PLANTED)
             for how in ("", "ToolError", "MCPError", "params", "logged", "task", "group")
         ),
-        modern("tools/call", name="ask_back", arguments={}, requestState=SECRET, client_capabilities=FORM),
-        modern("tools/call", name="ask_back", arguments={"x": SECRET}, client_capabilities=FORM),
-        modern("tools/call", name="ask_back", arguments={}, requestState={"a": SECRET}),
-        modern("tools/list", cursor=[SECRET]),
-        modern("logging/setLevel", level=SECRET),
-        legacy("tools/call", name="fail", arguments={"how": "", "secret": SECRET}),
-        legacy("tools/call", name="add", arguments={"a": SECRET}),
-        legacy("tools/call", arguments={"a": SECRET}),
-        legacy("notifications/cancelled", requestId=[SECRET]),
-        ({**HEADERS, "Mcp-Name": SECRET}, BODY),
-        ({**HEADERS, "Content-Type": SECRET}, BODY),
-        ({**HEADERS, "Accept": SECRET}, BODY),
-        (HEADERS, SECRET),
-        (HEADERS, json.dumps({**BODY, "jsonrpc": SECRET})),
-        (HEADERS, json.dumps([BODY, SECRET])),
+        modern("tools/call", name="ask_back", arguments={}, requestState=PLANTED, client_capabilities=FORM),
+        modern("tools/call", name="ask_back", arguments={"x": PLANTED}, client_capabilities=FORM),
+        modern("tools/call", name="ask_back", arguments={}, requestState={"a": PLANTED}),
+        modern("tools/list", cursor=[PLANTED]),
+        modern("logging/setLevel", level=PLANTED),
+        legacy("tools/call", name="fail", arguments={"how": "", "secret": PLANTED}),
+        legacy("tools/call", name="add", arguments={"a": PLANTED}),
+        legacy("tools/call", arguments={"a": PLANTED}),
+        legacy("notifications/cancelled", requestId=[PLANTED]),
+        ({**HEADERS, "Mcp-Name": PLANTED}, BODY),
+        ({**HEADERS, "Content-Type": PLANTED}, BODY),
+        ({**HEADERS, "Accept": PLANTED}, BODY),
+        (HEADERS, PLANTED),
+        (HEADERS, json.dumps({**BODY, "jsonrpc": PLANTED})),
+        (HEADERS, json.dumps([BODY, PLANTED])),
     ]
     secret_headers = {
-        "Authorization": f"Bearer {SECRET}",
-        "Cookie": f"a={SECRET}",
-        "X-Api-Key": SECRET,
-        "Mcp-Param-Secret": SECRET,
-        "User-Agent": SECRET,
-        "Mcp-Session-Id": SECRET,
+        "Authorization": f"Bearer {PLANTED}",
+        "Cookie": f"a={PLANTED}",
+        "X-Api-Key": PLANTED,
+        "Mcp-Param-Secret": PLANTED,
+        "User-Agent": PLANTED,
+        "Mcp-Session-Id": PLANTED,
     }
     for headers, body in requests:
         ask(handler, ({**headers, **secret_headers}, body))
     assert len(log.requests) == len(requests)
-    assert SECRET not in log.text
+    assert PLANTED not in log.text

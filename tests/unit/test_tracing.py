@@ -14,9 +14,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 from sealane import Catalog, McpHandler, create_mcp_handler, telemetry
 from sealane.tracing import Tracing
 from tests.events import modern
+from tests.planted import PLANTED
 from tests.unit import moto_aws
 from tests.unit.test_imports import modules_after
-from tests.unit.test_telemetry import FORM, SECRET, Log, ask, call, create_server, log
+from tests.unit.test_telemetry import FORM, Log, ask, call, create_server, log
 
 __all__ = ["log"]
 
@@ -152,14 +153,15 @@ def test_what_is_no_trace_is_none(
     assert not collector.spans["request"].parent_span_id
 
 
-def test_no_secret_is_in_a_span(handler: McpHandler, collector: Collector) -> None:
+def test_no_secret_is_in_a_span(log: Log, collector: Collector) -> None:
+    handler = create_mcp_handler(create_server)
     for how in ("", "ToolError", "MCPError", "params", "logged", "group"):
-        ask(handler, call("fail", how=how, secret=SECRET))
-    ask(handler, call("add", a=SECRET, b=2))
-    ask(handler, call("echo", secret=SECRET))
-    ask(handler, modern("tools/call", name="ask_back", arguments={}, requestState=SECRET, client_capabilities=FORM))
+        ask(handler, call("fail", how=how, secret=PLANTED))
+    ask(handler, call("add", a=PLANTED, b=2))
+    ask(handler, call("echo", secret=PLANTED))
+    ask(handler, modern("tools/call", name="ask_back", arguments={}, requestState=PLANTED, client_capabilities=FORM))
     assert len(collector.received) == 9
-    assert SECRET.encode() not in b"".join(collector.received)
+    assert PLANTED.encode() not in b"".join(collector.received)
 
 
 def test_a_collector_that_is_not_there_harms_nobody(

@@ -8,6 +8,7 @@ import pytest
 
 from tests.legacy.conftest import Lane
 from tests.legacy.wire import Event, Message, Wire
+from tests.planted import PLANTED
 
 pytestmark = pytest.mark.anyio
 
@@ -103,13 +104,13 @@ async def served_by(lane: Lane) -> set[int | None]:
     async with Wire(lane.url, "Ada") as ada:
         with lane.dice.never_twice():
             await ada.connect()
-            async with ada.send("POST", ada.tool("ask", question="How many?")) as answer:
+            async with ada.send("POST", ada.tool("ask", question=PLANTED)) as answer:
                 async for message in answer.messages():
                     if message.get("method") == "elicitation/create":
-                        assert message["params"]["message"] == "How many?"
-                        assert await ada.reply(message, action="accept", content={"answer": "four"}) == 202
+                        assert message["params"]["message"] == PLANTED
+                        assert await ada.reply(message, action="accept", content={"answer": PLANTED}) == 202
                     elif "result" in message:
-                        assert text(message) == "How many? four"
+                        assert text(message) == f"{PLANTED} {PLANTED}"
     for _ in range(100):
         calls = [call for call in lane.calls if call.request_id in ada.request_ids]
         if len(calls) == 4:
