@@ -3,9 +3,11 @@
 import asyncio
 import gc
 import logging
+import multiprocessing
 import os
 import sys
 import threading
+import time
 import tracemalloc
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -175,3 +177,16 @@ def test_no_request_looks_for_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "meta_path", [Watching(), *sys.meta_path])
     send(len(REQUESTS))
     assert looked_for == []
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_that_was_forked_takes_nothing_from_the_environment() -> None:
+    assert ask(handler, modern("tools/call", name="thread", arguments={})).status == 200
+    child = multiprocessing.get_context("fork").Process(target=int)
+    child.start()
+    child.join()
+    # A loop that threads cannot wake goes on when a timer is due, half a second later.
+    started = time.monotonic()
+    for _ in range(20):
+        environment_loop().run(asyncio.wait_for(asyncio.to_thread(int), 1))
+    assert time.monotonic() - started < 5

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ class EnvironmentLoop:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._lock = threading.RLock()
+        self._pid = os.getpid()
         self._start()
 
     def _start(self) -> None:
@@ -74,7 +76,13 @@ class EnvironmentLoop:
         self._loop.run_until_complete(asyncio.wait([root], timeout=1))
 
     def close(self) -> None:
-        """End the task, what else runs, and the loop."""
+        """End the task, what else runs, and the loop.
+
+        A process that was forked from this one (multiprocessing) does so at its end too: not to the kernel's side of
+        the loop, which is shared. This one would hear of its threads no more.
+        """
+        if os.getpid() != self._pid:
+            return
         with self._lock:
             self._end(self._root, self._calls)
             # What libraries keep on the loop, such as the shutdown watcher of sse-starlette.
