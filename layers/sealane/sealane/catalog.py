@@ -17,7 +17,7 @@ from mcp_types import (
     ResourceTemplateReference,
 )
 
-__all__ = ["Catalog", "Described", "missing_scopes"]
+__all__ = ["Catalog", "Described", "called_name", "missing_scopes"]
 
 T = TypeVar("T", bound="Described")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -44,11 +44,18 @@ def missing_scopes(server: object, message: object) -> tuple[str, ...]:
         message: the decoded body of the request.
     """
     withheld = _withheld.get(server) if isinstance(server, MCPServer) else None
-    if not withheld or not isinstance(message, Mapping) or message.get("method") != "tools/call":
+    if not withheld or (name := called_name(message)) is None:
         return ()
+    return withheld.get(name, ())
+
+
+def called_name(message: object) -> str | None:
+    """The tool that a decoded message calls, whether there is one of this name or not."""
+    if not isinstance(message, Mapping) or message.get("method") != "tools/call":
+        return None
     params = message.get("params")
     name = params.get("name") if isinstance(params, Mapping) else None
-    return withheld.get(name, ()) if isinstance(name, str) else ()
+    return name if isinstance(name, str) else None
 
 
 class Catalog:

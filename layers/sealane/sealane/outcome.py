@@ -1,6 +1,5 @@
 """What the SDK makes of a request, for the log and the metrics."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -10,6 +9,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult
 from pydantic import ValidationError
 
 from sealane import telemetry
+from sealane.catalog import called_name
 from sealane.factory import AnyServer
 
 __all__ = ["called_tool", "observe_outcome"]
@@ -42,8 +42,6 @@ async def observe_outcome(ctx: ServerRequestContext[Any, Any], call_next: CallNe
 
 def called_tool(server: AnyServer, message: object) -> str | None:
     """The tool that a message calls, if the server has it. Of low-level servers that is not known."""
-    if not isinstance(server, MCPServer) or not isinstance(message, Mapping) or message.get("method") != "tools/call":
+    if not isinstance(server, MCPServer) or (name := called_name(message)) is None:
         return None
-    params = message.get("params")
-    name = params.get("name") if isinstance(params, Mapping) else None
-    return name if isinstance(name, str) and server._tool_manager.get_tool(name) is not None else None
+    return None if server._tool_manager.get_tool(name) is None else name
