@@ -8,12 +8,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sealane import telemetry
 from sealane.gateway.events import BUFFERED_KEY
+from sealane.gateway.remaining import seconds_to_answer
 
 __all__ = ["observed"]
 
 _LAST_WORDS: Final = 0.25
-"""Seconds before the end of an invocation at which a request that is not answered yet is told of; a tenth of the time
-where there is little. Nothing can be told afterwards."""
+"""Seconds before the end of an invocation at which a request that is not answered yet is told of. Nothing can be told
+afterwards."""
 
 
 def observed(app: ASGIApp) -> ASGIApp:
@@ -39,7 +40,8 @@ def observed(app: ASGIApp) -> ASGIApp:
 
             last_words: asyncio.TimerHandle | None = None
             if (seconds := scope.get(BUFFERED_KEY)) is not None:
-                last_words = asyncio.get_running_loop().call_later(seconds - min(_LAST_WORDS, seconds / 10), time_is_up)
+                delay = seconds_to_answer(seconds, _LAST_WORDS)
+                last_words = asyncio.get_running_loop().call_later(delay, time_is_up)
             try:
                 await app(scope, receive, watched)
             except BaseException as error:

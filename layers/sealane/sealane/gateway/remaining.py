@@ -11,7 +11,7 @@ __all__ = ["client_context", "remaining_seconds", "seconds_to_answer"]
 
 _UNTIL: Final = "sealane-until-ms"
 _MARGIN: Final = 1.0
-"""Seconds that are kept for the last words of an answer; a tenth of the time where there is little."""
+"""Seconds that are kept for the last words of an answer."""
 
 
 def client_context(seconds: float) -> str:
@@ -32,6 +32,11 @@ def remaining_seconds(context: object) -> float:
     return min(seconds, until / 1000 - time.time()) if isinstance(until, int) else seconds
 
 
-def seconds_to_answer(remaining: float) -> float:
-    """How long an answer may take, so that there is time left to say that it did not come."""
-    return remaining - min(_MARGIN, remaining / 10)
+def seconds_to_answer(remaining: float, margin: float = _MARGIN) -> float:
+    """How long an answer may take, so that there is time left to say that it did not come.
+
+    Args:
+        remaining: seconds until the end of the invocation.
+        margin: seconds that are left then; a tenth of the time where there is little.
+    """
+    return remaining - min(margin, remaining / 10)
