@@ -3,14 +3,11 @@
 import functools
 import http.client
 import json
-import subprocess
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -18,9 +15,9 @@ import pytest
 from botocore.session import Session  # type: ignore[import-untyped]
 from moto import mock_aws
 
-import sealane.local
 from sealane.state import aws
 from sealane.state.table import TABLE_VARIABLE
+from tests.moto_process import TABLE_DEFINITION, moto_process
 
 TABLE = "data"
 get_session = functools.cache(Session)
@@ -71,29 +68,16 @@ def moto() -> Iterator[None]:
 
 @contextmanager
 def moto_server() -> Iterator[str]:
-    """moto's server as `sealane run` has it, which serves one request at a time; gives its URL, with an empty table."""
-    program = Path(sealane.local.__file__).with_name("moto_server.py")
-    with subprocess.Popen(  # noqa: S603
-        [sys.executable, "-P", str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as server:
-        try:
-            assert server.stdout
-            url = f"http://127.0.0.1:{int(server.stdout.readline())}"
-            with aws_variables(url):
-                create_table()
-            yield url
-        finally:
-            server.kill()
+    """The URL of moto in a process of its own, with an empty table."""
+    with moto_process() as url:
+        with aws_variables(url):
+            create_table()
+        yield url
 
 
 def create_table(name: str = TABLE) -> None:
     """Make the table as the template has it."""
-    client().create_table(
-        TableName=name,
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("pk", "sk")],
-        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-    )
+    client().create_table(TableName=name, **TABLE_DEFINITION)
 
 
 def items() -> list[dict[str, Any]]:
