@@ -1,0 +1,163 @@
+"""A document's console: one shell for its commands, which are typed one after the other, and servers beside it."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from tests.docs.blocks import Block
+
+__all__ = ["Server", "Shell", "commands", "matches"]
+
+SERVER_STARTS = 60
+"""Seconds that a server may take until it has printed what its block shows."""
+
+
+def commands(block: Block) -> Iterator[tuple[int, str, list[str]]]:
+    """Line number, command and expected lines of each command of a console block.
+
+    Raises:
+        WrongDocument: there is output before the first command.
+    """
+    found: list[tuple[int, str, list[str]]] = []
+    continued = False
+    for number, line in enumerate(block.source.splitlines(), block.line):
+        if continued:
+            at, command, _ = found.pop()
+            found.append((at, f"{command}\n{line}", []))
+        elif line.startswith("$ "):
+            found.append((number, line[2:], []))
+        elif found:
+            found[-1][2].append(line)
+        else:
+            raise block.wrong("output of no command: commands begin with `$ `", number)
+        continued = (continued or line.startswith("$ ")) and line.endswith("\\")
+    yield from found
+
+
+def matches(expected: list[str], seen: str, *, begins: bool = False) -> bool:
+    """Whether an output is as a document shows it, or begins so."""
+    lines = ("(?:.*\n)*?" if line == "..." else re.escape(line).replace(r"\.\.\.", ".*") + "\n" for line in expected)
+    text = "".join(f"{line.rstrip()}\n" for line in seen.splitlines())
+    return bool((re.match if begins else re.fullmatch)("".join(lines), text))
+
+
+class Shell:
+    """bash, where a person types commands. What they change in it, such as the folder, is so for the next ones.
+
+    Args:
+        folder: where it starts.
+        variables: its environment.
+
+    Attributes:
+        folder: where it is.
+    """
+
+    def __init__(self, folder: Path, variables: dict[str, str]) -> None:
+        self.folder = folder
+        self._bash = subprocess.Popen(
+            ["/bin/bash", "--noprofile", "--norc"],
+            cwd=folder,
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, command: str) -> tuple[int, str]:
+        """Exit status and output of a command; that of one which ends the shell is -1."""
+        assert self._bash.stdin
+        assert self._bash.stdout
+        mark = uuid.uuid4().hex
+        ask = rf"""printf '\n%s %d %s\n' {mark} $? "$PWD" """
+        self._bash.stdin.write(f"eval {shlex.quote(command)} </dev/null; {ask}\n")
+        self._bash.stdin.flush()
+        seen: list[str] = []
+        for line in self._bash.stdout:
+            if line.startswith(mark):
+                _, status, folder = line.rstrip("\n").split(" ", 2)
+                self.folder = Path(folder)
+                return int(status), "".join(seen).removesuffix("\n")
+            seen.append(line)
+        return -1, "".join(seen)
+
+    def refuses(self, command: str) -> str | None:
+        """What is wrong with a command that cannot be run here, or None.
+
+        `make` says what it would do; `sam` and `sealane` read their arguments, and then only give help. Of other
+        programs, which may not be here, only the shell's syntax is checked.
+        """
+        status, output = self.run(shlex.join(["bash", "-n", "-c", command]))
+        words = [] if status else shlex.split(command, comments=True)
+        while words and re.match(r"\w+=", words[0]):
+            words.pop(0)
+        match words:
+            case ["make", *arguments]:
+                status, output = self.run(shlex.join(["make", "--dry-run", *arguments]))
+            case ["sam" | "sealane", *_]:
+                status, output = self.run(shlex.join([*words, "--help"]))
+        return output if status else None
+
+    def stop(self) -> None:
+        """Ends it, with whatever still runs in it."""
+        _kill(self._bash)
+
+
+class Server:
+    """A command that goes on while others are typed into another window.
+
+    Args:
+        command: what starts it.
+        folder: where.
+        variables: its environment.
+        log: the file that gets what it prints.
+    """
+
+    def __init__(self, command: str, folder: Path, variables: dict[str, str], log: Path) -> None:
+        self._log = log
+        with log.open("w") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - the document's own
+                ["/bin/bash", "-c", command],
+                cwd=folder,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                text=True,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        """What it has printed so far."""
+        return self._log.read_text()
+
+    def prints(self, expected: list[str]) -> bool:
+        """Waits until it has printed this; False when it prints something else, or ends."""
+        deadline = time.monotonic() + SERVER_STARTS
+        while not matches(expected, self.output, begins=True):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                return matches(expected, self.output, begins=True)
+            time.sleep(0.05)
+        return True
+
+    def stop(self) -> None:
+        """Ends it as Ctrl-C does, and by force if that does not help."""
+        with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(self._process.pid, signal.SIGINT)
+            self._process.wait(15)
+        _kill(self._process)
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
