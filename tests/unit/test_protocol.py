@@ -493,10 +493,11 @@ def test_open_stream_has_no_comments_when_keep_alive_is_off(era: str) -> None:
     assert not [line for line in answer.body.splitlines() if line.startswith(":")]
 
 
-def test_silent_tool_is_kept_alive_on_its_open_stream() -> None:
-    # Legacy only: a modern stream opens with the first message, since an error must still be able to be a 404.
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+def test_silent_tool_is_kept_alive_on_its_stream(era: str) -> None:
+    # A modern stream opens when its first comment is due, since an error must still be able to be a 404.
     handler = create_mcp_handler(make_server, keep_alive=0.05, response_mode="sse")
-    answer = ask(handler, call("legacy", "silent", delay=0.12))
+    answer = ask(handler, call(era, "silent", delay=0.2))
     assert KEEP_ALIVE in answer.body
     assert len(events_of(answer)) == 1
 

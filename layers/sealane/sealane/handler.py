@@ -156,23 +156,33 @@ class McpHandler:
             if isinstance(message, dict) and message.get("method") == "subscriptions/listen":
                 # Answered by an event stream in every mode; the SDK's own 406 says nothing.
                 stateless.check_media_types(request, json_response=False)
-            stateless.check_routable(request, message)
-        elif compatibility.is_only_acknowledged(request, message, options.legacy):
+            call = stateless.modern_call(request, message)
+            acknowledged = call is None
+        else:
+            call = None
+            acknowledged = compatibility.is_only_acknowledged(request, message, options.legacy)
+        if acknowledged:
             await Response(status_code=202)(request.scope, request.receive, answer.send)
             return
 
         async def answered(scope: Scope, receive: Receive, send: Send) -> None:
-            await self._answer(era, Request(scope, receive), body, message, send)
+            await self._answer(call, Request(scope, receive), body, message, send)
 
         await AuthContextMiddleware(answered)(request.scope, request.receive, answer.send)
 
-    async def _answer(self, era: Era, request: Request, body: bytes, message: object, send: Send) -> None:
+    async def _answer(
+        self, call: stateless.ModernCall | None, request: Request, body: bytes, message: object, send: Send
+    ) -> None:
         """Let a fresh server answer `request`.
+
+        Args:
+            call: what a modern request calls; `None` for a legacy one.
 
         Raises:
             RequestRejected: the caller lacks scopes that the tool needs.
         """
         options = self._options
+        era: Era = "legacy" if call is None else "modern"
         scope = request.scope
         user = scope.get("user")
         auth_info = user.access_token if isinstance(user, AuthenticatedUser) else None
@@ -197,16 +207,21 @@ class McpHandler:
             self._subscriptions.fit(product, server, scope)
             self._sealed_state.fit(server)
             tell_state_errors(product)
-            if era == "legacy":
+            if call is None:
                 compatibility.explain_unreachable_client(server)
             server.middleware.insert(0, observe_outcome)
-            shaper = ResponseShaper(send, era=era, mode=options.response_mode, keep_alive=options.keep_alive)
+            # A subscription is a stream in every mode.
+            is_listen = call is not None and call.request.method == "subscriptions/listen"
+            mode = "auto" if is_listen else options.response_mode
+            shaper = ResponseShaper(send, era=era, mode=mode, keep_alive=options.keep_alive)
             try:
                 with anyio.CancelScope() as exchange:
                     if (deadline := scope.get(DEADLINE_KEY)) is not None:
                         shaper.watch(self._end_in_time(deadline, era, message, shaper, exchange))
-                    if era == "modern":
-                        await stateless.serve(server, request, body, message, shaper, options.response_mode)
+                    if mode == "sse" and call is not None and options.keep_alive:
+                        shaper.watch(shaper.open_in_time())
+                    if call is not None:
+                        await stateless.serve(server, context.request, call, shaper, exchange)
                     else:
                         await compatibility.serve(
                             server,

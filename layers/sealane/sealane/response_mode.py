@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
 from starlette.datastructures import Headers
 from starlette.types import Message, Send
 
@@ -50,12 +51,30 @@ class ResponseShaper:
         self._passing = False
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def send_event(self, event: bytes) -> None:
-        """Take an event that comes before an answer in JSON: both become an event stream."""
+    async def notify(self, notification: JSONRPCNotification) -> None:
+        """Take what the client is told before its answer: both become an event stream, where answers may be one."""
+        if self._mode == "json":
+            return
         async with self._opening:
             if not self._opened and not self._finished:
                 await self._open_stream()
-        await self.send({"type": "http.response.body", "body": event, "more_body": True})
+            await self.send({"type": "http.response.body", "body": _event(_dumped(notification)), "more_body": True})
+
+    async def answer(self, message: JSONRPCResponse | JSONRPCError) -> None:
+        """Take the answer, under the HTTP status that the protocol gives it."""
+        body = _dumped(message)
+        status = ERROR_CODE_HTTP_STATUS.get(message.error.code, 200) if isinstance(message, JSONRPCError) else 200
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        async with self._opening:
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            await self.send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def open_in_time(self) -> None:
+        """Open the stream of an answer that will be one, when its first comment line is due."""
+        await asyncio.sleep(self._keep_alive)
+        async with self._opening:
+            if not self._opened and not self._finished:
+                await self._open_stream()
 
     async def send(self, message: Message) -> None:
         """Take one ASGI message of the SDK's answer."""
@@ -155,6 +174,11 @@ class ResponseShaper:
             if self._finished:
                 return
             await self._send({"type": "http.response.body", "body": _KEEP_ALIVE, "more_body": True})
+
+
+def _dumped(message: JSONRPCResponse | JSONRPCError | JSONRPCNotification) -> bytes:
+    """A message as it is sent."""
+    return json.dumps(message.model_dump(mode="json", by_alias=True, exclude_none=True), separators=(",", ":")).encode()
 
 
 def _event(message: bytes) -> bytes:

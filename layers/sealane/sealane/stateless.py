@@ -1,35 +1,59 @@
-"""One modern request, one fresh server, through the SDK's HTTP entry."""
+"""One modern request, one fresh server, through the SDK's kernel."""
 
 from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
 
 import anyio
 from mcp.server._otel import OpenTelemetryMiddleware
-from mcp.server._streamable_http_modern import handle_modern_request
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server._streamable_http_modern import _mcp_param_rejection
+from mcp.server.connection import Connection
 from mcp.server.lowlevel.server import Server
+from mcp.server.runner import modern_error_data, serve_one
 from mcp.server.streamable_http import check_accept_headers
+from mcp.shared.dispatcher import CallOptions
+from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.inbound import (
     ERROR_CODE_HTTP_STATUS,
     MCP_PROTOCOL_VERSION_HEADER,
     InboundLadderRejection,
+    InboundModernRoute,
     classify_inbound_request,
     find_duplicated_routing_header,
+    unsupported_protocol_version_rejection,
 )
-from mcp_types import HEADER_MISMATCH
+from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
+from mcp.shared.message import ServerMessageMetadata
+from mcp.shared.transport_context import TransportContext
+from mcp_types import (
+    HEADER_MISMATCH,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import Receive
 
-from sealane.errors import INVALID_REQUEST, RequestRejected
+from sealane.errors import INVALID_REQUEST, RequestRejected, error_response
 from sealane.gateway.events import BUFFERED_KEY
-from sealane.options import ResponseMode
-from sealane.policy.body import receive_again
 from sealane.response_mode import ResponseShaper
 
-__all__ = ["check_media_types", "check_routable", "rejected", "serve"]
+__all__ = ["ModernCall", "check_media_types", "modern_call", "rejected", "serve"]
+
+_NOT_A_MESSAGE: Final = "The body must be a single JSON-RPC request or notification"
+
+
+@dataclass(frozen=True, slots=True)
+class ModernCall:
+    """A request of revision 2026-07-28 whose envelope and routing headers are right."""
+
+    request: JSONRPCRequest
+    route: InboundModernRoute
 
 
 def check_media_types(request: Request, json_response: bool) -> None:
@@ -50,25 +74,39 @@ def check_media_types(request: Request, json_response: bool) -> None:
         raise RequestRejected(406, INVALID_REQUEST, f"Not acceptable: send Accept: {wanted}")
 
 
-def check_routable(request: Request, message: object) -> None:
-    """Refuse a request that claims the modern era in its body while its headers do not.
+def modern_call(request: Request, message: object) -> ModernCall | None:
+    """The call that a modern message makes; `None` for a notification, which is owed no more than a 202.
 
-    The SDK's entry chooses the era from `MCP-Protocol-Version` alone and would serve such a request as legacy.
+    There is nothing that a client can notify a server of which lives for one request; it cancels by leaving
+    (transports, "Sending Messages").
+
+    Args:
+        message: the decoded body.
 
     Raises:
-        RequestRejected: 400 with the SDK's own verdict.
+        RequestRejected: 400 with the SDK's own verdict, also for a request that claims the modern era in its body
+            while its headers do not.
     """
-    version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
-    if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
-        return
     if not isinstance(message, Mapping):
         raise RequestRejected(400, INVALID_REQUEST, "A batch cannot hold requests of revision 2026-07-28")
+    try:
+        if "id" in message:
+            called = JSONRPCRequest.model_validate(message)
+        else:
+            JSONRPCNotification.model_validate(message)
+            version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
+            if version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS:
+                if (unsupported := unsupported_protocol_version_rejection(version)) is not None:
+                    raise rejected(unsupported)
+                return None
+    except ValidationError:
+        raise RequestRejected(400, INVALID_REQUEST, _NOT_A_MESSAGE) from None
     if duplicated := find_duplicated_routing_header(request.headers.items()):
         raise RequestRejected(400, HEADER_MISMATCH, f"{duplicated} header appears more than once")
     verdict = classify_inbound_request(message, headers=request.headers)
     if isinstance(verdict, InboundLadderRejection):
         raise rejected(verdict)
-    raise AssertionError("a handshake revision in the header never matches a modern claim")
+    return ModernCall(called, verdict)
 
 
 def rejected(verdict: InboundLadderRejection) -> RequestRejected:
@@ -77,43 +115,85 @@ def rejected(verdict: InboundLadderRejection) -> RequestRejected:
 
 
 async def serve(
-    server: Server[Any], request: Request, body: bytes, message: object, shaper: ResponseShaper, mode: ResponseMode
+    server: Server[Any], request: Request, call: ModernCall, shaper: ResponseShaper, exchange: anyio.CancelScope
 ) -> None:
-    """Run one request through the SDK's entry for revision 2026-07-28, on a server that serves no other.
+    """Let the SDK answer one call, on a server that serves no other.
 
-    The public way there, `StreamableHTTPSessionManager`, prepares for sessions first. In `auto` mode the entry is asked
-    for JSON, and what the handler sends before its result goes to `shaper`: the entry's own event streams take two
-    tasks and a queue between them, which most calls have no use for.
+    Its own HTTP entry, behind `StreamableHTTPSessionManager`, prepares for sessions first, reads the body again, and
+    has two tasks and a queue for event streams that most calls have no use for. This is made of the same parts, and
+    `shaper` makes the stream.
 
     Args:
-        body: the request's, decoded as `message`.
-        mode: how the request is answered, but for `subscriptions/listen`: always by a stream.
+        request: what tools get to see of it, its body unread.
+        exchange: is cancelled when the client leaves, where the gateway tells.
     """
-    scope = request.scope
-    method = message.get("method") if isinstance(message, Mapping) else None
-
-    async def with_events(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        # Not those of the `tools/list` that the SDK checks headers by before it calls a tool.
-        if ctx.method == method:
-            ctx.session._request_outbound.sink = SimpleNamespace(send=shaper.send_event)  # type: ignore[attr-defined]
-        return await call_next(ctx)
-
-    if isinstance(get_tracer_provider(), ProxyTracerProvider) and b"traceparent" not in body:
+    called, route = call.request, call.route
+    if isinstance(get_tracer_provider(), ProxyTracerProvider) and "traceparent" not in (called.params or {})["_meta"]:
         # Nobody records spans, and there is no trace of the client for tools to pass on: the SDK's would be nothing.
         server.middleware[:] = [each for each in server.middleware if not isinstance(each, OpenTelemetryMiddleware)]
-
-    async with server.lifespan(server) as state, anyio.create_task_group() as tasks:
-        if mode == "auto" and method != "subscriptions/listen":
-            server.middleware.insert(0, with_events)
-            if BUFFERED_KEY not in scope:
-                shaper.watch(_cancel_when_left(request.receive, tasks.cancel_scope))
-        # In a task, since what a handler does to its context, or to the task that it runs in, is its own affair.
-        receive = receive_again(body, request.receive)
-        tasks.start_soon(handle_modern_request, server, None, mode != "sse", state, scope, receive, shaper.send)
+    async with server.lifespan(server) as state:
+        if refused := await _mcp_param_rejection(server, request, called, route, state):
+            await error_response(rejected(refused), called.id)(request.scope, request.receive, shaper.send)
+            return
+        if BUFFERED_KEY not in request.scope:
+            shaper.watch(_cancel_when_left(request.receive, exchange))
+        connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
+        context = _Context(request, called, shaper)
+        try:
+            result = await serve_one(
+                server, context, called.method, called.params, connection=connection, lifespan_state=state
+            )
+        except Exception as error:
+            answer: JSONRPCResponse | JSONRPCError = JSONRPCError(
+                jsonrpc="2.0", id=called.id, error=modern_error_data(error)
+            )
+        else:
+            answer = JSONRPCResponse(jsonrpc="2.0", id=called.id, result=result)
+        await shaper.answer(answer)
 
 
 async def _cancel_when_left(receive: Receive, exchange: anyio.CancelScope) -> None:
-    """Cancel an exchange when its client leaves, as the SDK does for event streams."""
+    """Cancel an exchange when its client leaves."""
     while (await receive())["type"] != "http.disconnect":
         pass
     exchange.cancel()
+
+
+class _Context:
+    """The SDK's `DispatchContext` of one call: a client that is told things, and cannot be asked any."""
+
+    can_send_request: Final = False
+
+    def __init__(self, request: Request, called: JSONRPCRequest, shaper: ResponseShaper) -> None:
+        self.transport = TransportContext(kind="streamable-http", can_send_request=False, headers=request.headers)
+        self.request_id = called.id
+        self.message_metadata = ServerMessageMetadata(request_context=request)
+        self._progress_token = progress_token_from_params(called.params)
+        self._shaper = shaper
+
+    @cached_property
+    def cancel_requested(self) -> anyio.Event:
+        """Never set: a client cancels by leaving."""
+        return anyio.Event()
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Refuse to ask the client.
+
+        Raises:
+            NoBackChannelError: always.
+        """
+        raise NoBackChannelError(method)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Tell the client something before its answer."""
+        body = None if params is None else dict(params)
+        await self._shaper.notify(JSONRPCNotification(jsonrpc="2.0", method=method, params=body))
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client how far its call is, if it has asked for that."""
+        if self._progress_token is not None:
+            told = {"progressToken": self._progress_token, "progress": progress, "total": total, "message": message}
+            known = {name: value for name, value in told.items() if value is not None}
+            await self.notify("notifications/progress", known)

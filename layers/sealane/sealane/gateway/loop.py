@@ -2,12 +2,17 @@
 
 import asyncio
 import functools
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+import anyio
+
 __all__ = ["EnvironmentLoop", "environment_loop"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Call = Callable[[], Coroutine[Any, Any, None]]
@@ -16,8 +21,8 @@ Call = Callable[[], Coroutine[Any, Any, None]]
 class EnvironmentLoop:
     """Runs coroutines one after the other, from synchronous code.
 
-    All of them run in one long-lived task. anyio ends its worker threads with the task at the root of those that
-    use them, so with a task for each invocation every synchronous tool would cost a new thread.
+    Each has a task, and so a context, of its own, in the group of one long-lived task. anyio ends its worker threads
+    with the task at the root of those that use them: without that one every synchronous tool would cost a new thread.
     """
 
     def __init__(self) -> None:
@@ -32,8 +37,15 @@ class EnvironmentLoop:
 
     @staticmethod
     async def _serve(calls: "asyncio.Queue[Call | None]") -> None:
-        while (call := await calls.get()) is not None:
-            await call()
+        while True:
+            try:
+                async with anyio.create_task_group() as tasks:
+                    while (call := await calls.get()) is not None:
+                        tasks.start_soon(call)
+                return
+            except Exception:
+                # A task that leaves a cancel scope open ends the group; its answer was given.
+                logger.exception("what an invocation left behind has failed")
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """The result of `coroutine`.
