@@ -339,7 +339,7 @@ def load_template(
     )
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader):
     """YAML with CloudFormation's short forms: `!Ref X` for `{Ref: X}`, `!Sub x` for `{"Fn::Sub": x}`."""
 
     def short_form(self, suffix: str, node: yaml.Node) -> Json:
