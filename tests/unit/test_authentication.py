@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver import MCPServer
 
 from sealane import Catalog, McpHandler, RequestContext, create_mcp_handler, current_principal, get_auth_context
@@ -189,6 +190,25 @@ def test_the_caller_that_is_handed_over_counts_and_must_not_contradict() -> None
     for other in (token(subject="eve"), token(client_id="other"), token(claims=None)):
         reply = fetch(handler, starlette_request(call(), state={"aws.event": made}), auth_info=other)
         assert (reply.status, reply.json["error"]["message"]) == (500, "Internal server error")
+
+
+def test_a_server_that_checks_tokens_itself_is_not_left_open(caplog: pytest.LogCaptureFixture) -> None:
+    class Verifier:
+        async def verify_token(self, token: str) -> None: ...
+
+    settings = AuthSettings.model_validate(
+        {"issuer_url": ISSUER, "resource_server_url": f"{PUBLIC}/mcp", "validate_token_resource": True}
+    )
+
+    def create() -> MCPServer:
+        return catalog.server("guarded", auth=settings, token_verifier=Verifier())
+
+    handler = create_mcp_handler(create)
+    for request in (call(), legacy("tools/call", name="who", arguments={})):
+        reply = send(handler, event(request))
+        assert (reply.status, reply.json["error"]["message"]) == (500, "Internal server error")
+        assert "open to anyone" in caplog.text
+        assert text(send(handler, event(request, NAMED))) == ADA
 
 
 # --- metadata (RFC 9728) ---

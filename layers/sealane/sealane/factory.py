@@ -17,6 +17,7 @@ from mcp.server.mcpserver import server as mcpserver
 from starlette.requests import Request
 
 from sealane.era import Era
+from sealane.policy.options import LEFT_OPEN
 
 __all__ = ["AnyServer", "RequestContext", "ServerFactory", "ServerMaker", "low_level_server"]
 
@@ -92,6 +93,7 @@ class ServerMaker:
 
         Raises:
             TypeError: the factory returned something else than a server, or one that it had returned before.
+            ValueError: the server is to check tokens itself, and nobody has verified the caller.
             Exception: whatever the factory raises.
         """
         started = time.perf_counter()
@@ -106,6 +108,8 @@ class ServerMaker:
             raise TypeError(f"the factory returned {_name(product)}, not an MCPServer or Server. {_RIGHT_FORM}")
         if product in self._handed_out:
             raise TypeError(f"the factory returned a server that it had returned before. {_RIGHT_FORM}")
+        if context.auth_info is None and isinstance(product, MCPServer) and product.settings.auth is not None:
+            raise ValueError(LEFT_OPEN)
         self._handed_out.add(product)
         return product
 

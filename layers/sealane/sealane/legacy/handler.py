@@ -24,6 +24,7 @@ from sealane.legacy.server_run import Lane, V1Server
 from sealane.legacy.sessions import DynamoDBSessionStore
 from sealane.legacy.transport import Transport
 from sealane.policy.auth_context import auth_context
+from sealane.policy.options import LEFT_OPEN
 from sealane.policy.principal import principal_context
 
 if TYPE_CHECKING:
@@ -88,10 +89,7 @@ class LegacyMcpHandler:
         self._endpoint = Endpoint(options, self._exchange)
         self.app = self._endpoint.app
         if getattr(getattr(made, "settings", None), "auth", None) is not None and self._endpoint.authentication.is_open:
-            raise ValueError(
-                "the server has auth settings, which only its own HTTP application obeys: it would be open to anyone. "
-                "Write auth=BearerAuth(…) or auth=GatewayAuth(…), or set AuthMode in the template"
-            )
+            raise ValueError(LEFT_OPEN)
         lane = Lane(
             server=server,
             options=server.create_initialization_options(),

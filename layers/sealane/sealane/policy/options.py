@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from sealane.policy.cors import Cors
 from sealane.policy.gateway_auth import GatewayAuth
@@ -12,9 +12,15 @@ from sealane.policy.hosts import hostname_of
 if TYPE_CHECKING:
     from sealane.policy.bearer import BearerAuth
 
-__all__ = ["EndpointOptions", "check_least", "made_of"]
+__all__ = ["LEFT_OPEN", "EndpointOptions", "check_least", "made_of"]
 
 OptionsT = TypeVar("OptionsT", bound="EndpointOptions")
+
+LEFT_OPEN: Final = (
+    "the server has auth settings, which only its own HTTP application obeys: it would be open to anyone. "
+    "Write auth=BearerAuth(…) or auth=GatewayAuth(…), or set AuthMode in the template"
+)
+"""Why a server of the SDK that is to check tokens itself is not served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
