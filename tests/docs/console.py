@@ -17,6 +17,8 @@ __all__ = ["Server", "Shell", "commands", "matches"]
 
 SERVER_STARTS = 60
 """Seconds that a server may take until it has printed what its block shows."""
+_SAM_HELP: dict[str, tuple[int, str]] = {}
+"""What `sam` says of its commands, for it takes a second to say it."""
 
 
 def commands(block: Block) -> Iterator[tuple[int, str, list[str]]]:
@@ -92,8 +94,8 @@ class Shell:
     def refuses(self, command: str) -> str | None:
         """What is wrong with a command that cannot be run here, or None.
 
-        `make` says what it would do; `sam` and `sealane` read their arguments, and then only give help. Of other
-        programs, which may not be here, only the shell's syntax is checked.
+        `make` says what it would do, `sam` what options it has; `sealane` reads its arguments, and then only gives
+        help. Of other programs, which may not be here, only the shell's syntax is checked.
         """
         status, output = self.run(shlex.join(["bash", "-n", "-c", command]))
         words = [] if status else shlex.split(command, comments=True)
@@ -102,7 +104,14 @@ class Shell:
         match words:
             case ["make", *arguments]:
                 status, output = self.run(shlex.join(["make", "--dry-run", *arguments]))
-            case ["sam" | "sealane", *_]:
+            case ["sam", *_]:
+                verbs = shlex.join(words[: 3 if "local" in words[:2] else 2])
+                if verbs not in _SAM_HELP:
+                    _SAM_HELP[verbs] = self.run(f"{verbs} --help")
+                status, output = _SAM_HELP[verbs]
+                if unknown := {word for word in words if word.startswith("--")} - set(re.findall(r"--[\w-]+", output)):
+                    status, output = 1, f"{verbs} has no {', '.join(unknown)}"
+            case ["sealane", *_]:
                 status, output = self.run(shlex.join([*words, "--help"]))
         return output if status else None
 

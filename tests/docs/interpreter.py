@@ -12,19 +12,20 @@ import json
 import os
 import sys
 import traceback
+from contextvars import Context, copy_context
 from pathlib import Path
 from typing import Any
 
 _CALLERS = ("__main__", "asyncio", "importlib")
 
 
-def run(runner: asyncio.Runner, block: dict[str, Any], namespace: dict[str, object]) -> None:
+def run(runner: asyncio.Runner, context: Context, block: dict[str, Any], namespace: dict[str, object]) -> None:
     """Runs a block where its document has it, so that tracebacks name the document's lines."""
     source = "\n" * (block["line"] - 1) + block["source"]
     code = compile(source, block["file"], "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    running = eval(code, namespace)  # noqa: S307 - the document's own
+    running = context.run(eval, code, namespace)  # the document's own
     if inspect.iscoroutine(running):
-        runner.run(running)
+        runner.run(running, context=context)
 
 
 def import_file(path: Path) -> None:
@@ -52,6 +53,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     namespace: dict[str, object] = {"__name__": "document"}
+    context = copy_context()
     with asyncio.Runner() as runner:
         for line in sys.stdin:
             block = json.loads(line)
@@ -60,7 +62,7 @@ def main() -> None:
                 if "import" in block:
                     import_file(Path(block["import"]))
                 else:
-                    run(runner, block, namespace)
+                    run(runner, context, block, namespace)
             except (Exception, SystemExit) as error:
                 failure = told(error)
             print(json.dumps(failure), file=answers, flush=True)

@@ -70,6 +70,8 @@ def read(document: Path, folder: Path, function_variables: Mapping[str, str], sd
         WrongDocument: something else comes of a block than it says.
     """
     wanted = [block for block in blocks(document) if block.words.get("sdk") == sdk]
+    if not wanted:
+        return
     project = folder / "project"
     project.mkdir()
     make_project(project)
