@@ -1,9 +1,20 @@
 """What imports what: the arrows of the design go down only."""
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+PACKAGE = Path(__file__).parents[2] / "layers" / "sealane" / "sealane"
+BELOW = {
+    "policy": {"errors"},
+    "state": {"policy", "snapshot", "telemetry"},
+    "gateway": {"errors", "logs", "policy", "state", "telemetry"},
+    "local": {"policy", "state"},
+}
+"""What each folder may import of the package, beside itself."""
 
 
 def modules_after(statement: str) -> set[str]:
@@ -43,6 +54,20 @@ def modules_after(statement: str) -> set[str]:
 )
 def test_what_both_sdk_generations_use_imports_neither(module: str) -> None:
     assert not {"mcp", "mcp_types"} & modules_after(f"import {module}")
+
+
+@pytest.mark.parametrize("folder", BELOW)
+def test_a_folder_imports_what_is_below_it(folder: str) -> None:
+    imported = {
+        name.split(".")[1]
+        for file in (PACKAGE / folder).glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (f"{getattr(node, 'module', '')}.{alias.name}".lstrip(".") for alias in node.names)
+        if name.startswith("sealane.")
+    }
+    assert imported - {folder} <= BELOW[folder]
+    assert folder in imported
 
 
 def test_what_keeps_no_data_pays_for_none() -> None:
