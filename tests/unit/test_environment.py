@@ -9,11 +9,12 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 
+import anyio
 import pytest
 from mcp.server.lowlevel.server import Server
 from mcp.server.mcpserver import Context
@@ -55,6 +56,12 @@ async def sets() -> str:
     found = setting.get()
     setting.set("changed")
     return found
+
+
+@catalog.tool()
+async def leaves_a_scope_open() -> str:
+    anyio.CancelScope().__enter__()
+    return "left open"
 
 
 handler = create_mcp_handler(lambda: catalog.server("environment"))
@@ -159,6 +166,16 @@ def test_what_a_tool_sets_in_its_context_is_gone_with_its_request(mode: Response
         legacy("tools/call", name="sets", arguments={}),
     ) * 2:
         assert ask(own, request).messages[-1]["result"]["content"][0]["text"] == "as it was"
+
+
+@pytest.mark.parametrize("build", [modern, legacy])
+def test_a_scope_that_a_tool_leaves_open_harms_no_other_request(build: Callable[..., tuple[Headers, Message]]) -> None:
+    for _ in range(3):
+        answered = ask(handler, build("tools/call", name="leaves_a_scope_open", arguments={}))
+        after = ask(handler, build("tools/call", name="hello", arguments={}))
+
+        assert answered.json["id"] == 1
+        assert (after.status, after.json["result"]["content"][0]["text"]) == (200, "Hello!")
 
 
 def test_no_request_looks_for_a_module(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ class ServerMaker:
 
 
 def low_level_server(server: AnyServer) -> Server[Any]:
-    """The low-level server of `server`, which the SDK's HTTP entry takes; MCPServer has no public way to it."""
+    """The low-level server of `server`, which the SDK's kernel takes; MCPServer has no public way to it."""
     return server._lowlevel_server if isinstance(server, MCPServer) else server
 
 
