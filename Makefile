@@ -16,7 +16,7 @@ export SAM_CLI_TELEMETRY = 0
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build deploy-check conformance fuzz bench clean
+.PHONY: help run test build deploy-check conformance fuzz bench compare clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,9 @@ fuzz: .venv/.test ## Send a million malformed events to the handler; ARGS="--cas
 
 bench: .venv/.run .venv-chart/.installed $(contestants) .bench/ours/.installed ## Measure Sealane beside what people would otherwise build; ARGS="--rounds 3 --quick" and the like
 	@.venv/bin/python -m tests.bench.run $(ARGS)
+
+compare: .venv/.run $(contestants) .bench/ours/.installed ## Ask Sealane and the alternatives the same, and write the table of docs/comparison.md
+	@.venv/bin/python -m tests.bench.compare --to docs/comparison.md
 
 clean: ## Remove virtual environments, builds and caches
 	rm -rf .venv .venv-* .bench .sealane tests/legacy/.sealane .aws-sam .hypothesis tests/conformance/node_modules build dist .mypy_cache .pytest_cache .ruff_cache layers/sealane/*.egg-info

@@ -9,12 +9,14 @@ from botocore.session import Session  # type: ignore[import-untyped]
 from tests.moto_process import TABLE_DEFINITION, moto_process
 
 TABLE = "bench"
+SESSIONS = "bench-sessions"
+"""The table of sessions, as awslabs.mcp-lambda-handler has it."""
 REGION = "us-east-1"
 
 
 @contextmanager
 def emulated() -> Iterator[dict[str, str]]:
-    """The environment variables that lead to an empty table and a key."""
+    """The environment variables that lead to empty tables and a key."""
     with moto_process() as url:
         yield {
             "AWS_ACCESS_KEY_ID": "local",
@@ -31,9 +33,16 @@ def emulated() -> Iterator[dict[str, str]]:
 
 
 def _fill(url: str) -> str:
-    """Make the table as the template has it, and a key; returns the key's ARN."""
+    """Make the table as the template has it, that of sessions, and a key; returns the key's ARN."""
     session = Session()
     session.set_credentials("local", "local")
-    session.create_client("dynamodb", REGION, endpoint_url=url).create_table(TableName=TABLE, **TABLE_DEFINITION)
+    dynamodb = session.create_client("dynamodb", REGION, endpoint_url=url)
+    dynamodb.create_table(TableName=TABLE, **TABLE_DEFINITION)
+    dynamodb.create_table(
+        TableName=SESSIONS,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": "session_id", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "session_id", "KeyType": "HASH"}],
+    )
     key: str = session.create_client("kms", REGION, endpoint_url=url).create_key()["KeyMetadata"]["Arn"]
     return key

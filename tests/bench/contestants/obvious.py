@@ -7,7 +7,7 @@ from typing import Any
 import boto3  # type: ignore[import-untyped]
 from bench_tools import tools
 from mangum import Mangum
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 
 dynamodb = boto3.client("dynamodb")
@@ -26,6 +26,10 @@ def make_server() -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer("bench")
     for function in [*tools(), *([keep] if "BENCH_KEEP" in os.environ else [])]:
         server.tool()(function)
+    if "BENCH_ASK" in os.environ:
+        from asking import greeter
+
+        server.tool()(greeter(Context))
     return server
 
 
