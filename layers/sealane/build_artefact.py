@@ -20,6 +20,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import NoReturn
 
+WHOLE_VARIABLE = "SEALANE_WHOLE_PACKAGES"
+"""Any value has `sam build` leave packages with their tests, stubs and sources. Default: none."""
 RUNNING = f"python{sys.version_info.major}.{sys.version_info.minor}"
 MACHINES = {"arm64": "aarch64", "x86_64": "x86_64"}
 """Names of the architectures in wheels."""
@@ -250,7 +252,7 @@ def main() -> None:
         os.execv(python, [python, "-P", *sys.argv])  # noqa: S606
     print(f"{arguments.name} is built for {target.runtime} on {target.architecture}", flush=True)
 
-    whole = bool(os.environ.get("SEALANE_WHOLE_PACKAGES"))
+    whole = bool(os.environ.get(WHOLE_VARIABLE))
     folder = artefact / arguments.to
     on_lambda = f"/opt/{arguments.to}" if arguments.to else "/var/task"
     requirements = target.source / "requirements.txt"

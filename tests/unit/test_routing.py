@@ -242,7 +242,7 @@ def test_a_lane_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch, na
 
 
 def test_what_cannot_work_is_refused_at_once() -> None:
-    with pytest.raises(ValueError, match="has a name"):
+    with pytest.raises(ValueError, match="the name of the legacy function is empty"):
         LegacyFunction("")
     with pytest.raises(ValueError, match="drain is one of"):
         LegacyFunction("sessions", drain="later")  # type: ignore[arg-type]

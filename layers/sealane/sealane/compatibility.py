@@ -46,7 +46,7 @@ def check_method(request: Request) -> None:
     """Refuse the methods of sessions: no stream is kept open and no session can be ended.
 
     Raises:
-        RequestRejected: 405 with `Allow: POST`.
+        RequestRejected: 405 for GET and DELETE, which belong to sessions.
     """
     if request.method != "POST":
         raise RequestRejected(405, INVALID_REQUEST, "Method not allowed: send POST", headers={"Allow": "POST"})
@@ -56,7 +56,7 @@ def is_only_acknowledged(request: Request, message: object, legacy: Legacy) -> b
     """Whether a legacy message is owed no more than a 202: there is no session for it to act on.
 
     Raises:
-        RequestRejected: 400, in `"reject"` mode by naming the revisions that are served.
+        RequestRejected: 400 for a legacy request or response, with `legacy="reject"`; see `rejected` for the revision.
     """
     if not _is_request(message):
         if legacy == "reject" and not (isinstance(message, Mapping) and "method" in message):
@@ -69,7 +69,9 @@ def is_only_acknowledged(request: Request, message: object, legacy: Legacy) -> b
             # "If the server does not receive an MCP-Protocol-Version header …" (2025-06-18, transports)
             requested = request.headers.get(MCP_PROTOCOL_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
         if (verdict := unsupported_protocol_version_rejection(requested)) is None:
-            raise RequestRejected(400, INVALID_REQUEST, f"Revision {requested} has no initialize")
+            raise RequestRejected(
+                400, INVALID_REQUEST, f"Revision {requested} has no initialize: send requests at once"
+            )
         raise rejected(verdict)
     return False
 
@@ -78,7 +80,7 @@ def _is_request(message: object) -> bool:
     """Whether the message is owed a result; a notification or a posted response is only acknowledged.
 
     Raises:
-        RequestRejected: 400 when it is none of these.
+        RequestRejected: 400 for a body that is not one JSON-RPC message in UTF-8.
     """
     if message is UNPARSABLE:
         raise RequestRejected(400, PARSE_ERROR, "Parse error: the body is not JSON in UTF-8, or names a member twice")
@@ -113,7 +115,11 @@ def _explaining(method: str, entry: HandlerEntry[Any]) -> Any:
 
 
 def _unreachable(method: str, text: str) -> CallToolResult:
-    """A tool error, which the model reads; other methods have only the JSON-RPC error."""
+    """A tool error, which the model reads; other methods have only the JSON-RPC error.
+
+    Raises:
+        MCPError: -32600 for a prompt or resource that asks a client which has no way to answer.
+    """
     if method != "tools/call":
         raise MCPError(INVALID_REQUEST, text)
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)

@@ -70,7 +70,8 @@ class McpHandler:
 
     Attributes:
         app: the same as an ASGI application.
-        notify: publishes changes to open subscriptions.
+        notify: publishes changes to open subscriptions: `await handler.notify.resource_updated(uri)`,
+            `tools_changed()`, `prompts_changed()`, `resources_changed()`.
     """
 
     def __init__(self, factory: ServerFactory, options: HandlerOptions) -> None:
@@ -240,13 +241,16 @@ class McpHandler:
         """Give the client an end that it can read while there is time: the environment is killed in mid-sentence.
 
         It is told before the tool is cancelled: one in a thread cannot be, and must not hold the answer back. A
-        subscription has ended by then, with its result.
+        subscription has ended by then, with its result. The answer is 504 for what still runs when the time of an
+        invocation that streams is up; 200 for a legacy request that still runs then.
         """
         await anyio.sleep_until(deadline)
         try:
             # Clients of the handshake revisions do not read the body of a status that is not 200.
             status = 504 if era == "modern" else 200
-            rejection = RequestRejected(status, INTERNAL_ERROR, "The request took longer than this server may run")
+            text = "The request took longer than this server may run"
+            reason = f"{text}: give the tool a time limit of its own, or raise Timeout"
+            rejection = RequestRejected(status, INTERNAL_ERROR, text, reason=reason)
             if await shaper.fail(rejection, request_id_of(message)):
                 self._endpoint.report(rejection)
         finally:

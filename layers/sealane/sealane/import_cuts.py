@@ -24,6 +24,7 @@ not have is not missed.
 
 import builtins
 import gc
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
 
 __all__ = ["install"]
 
+logger = logging.getLogger(__name__)
+
+_VARIABLE: Final = "SEALANE_IMPORT_CUTS"
+"""`off` leaves all imports as they are, at the price of a longer cold start. Default: `on`."""
+
 _REVISIONS: Final = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")
 """The wire models of revisions."""
 _LAZY: Final = ("mcp", *_REVISIONS, "anyio.to_process", "httpx2")
@@ -57,15 +63,23 @@ _building: Final = RLock()
 
 
 def install() -> None:
-    """Make the cuts in what this process imports from now on. Again, or too late, it does nothing."""
+    """Make the cuts in what this process imports from now on. Again, or too late, it does nothing.
+
+    Too late on Lambda, where somebody waits for it, is told to the log.
+    """
     if (
-        os.environ.get("SEALANE_IMPORT_CUTS") != "off"
-        and os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") != "snap-start"
-        and not {"mcp", "mcp_types"} & sys.modules.keys()
-        and not any(isinstance(finder, _Finder) for finder in sys.meta_path)
-        and PathFinder.find_spec("mcp_types") is not None
+        os.environ.get(_VARIABLE) == "off"
+        or os.environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") == "snap-start"
+        or any(isinstance(finder, _Finder) for finder in sys.meta_path)
+        or PathFinder.find_spec("mcp_types") is None
     ):
+        return
+    if not {"mcp", "mcp_types"} & sys.modules.keys():
         sys.meta_path.insert(0, _Finder())
+    elif "AWS_LAMBDA_FUNCTION_NAME" in os.environ:
+        logger.warning(
+            "mcp was imported before sealane, so cold starts take longer: import sealane first in the handler's module"
+        )
 
 
 class _Finder:

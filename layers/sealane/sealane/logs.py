@@ -22,6 +22,9 @@ from sealane.telemetry import SERVICE_VARIABLE, current, has_served
 __all__ = ["logger", "sample", "take_over"]
 
 _NAME: Final = "sealane"
+_DEVELOPMENT_VARIABLE: Final = "POWERTOOLS_DEV"
+"""`true` writes exceptions with their messages, which have arguments in them, and indents lines: not for production.
+Default: `false`."""
 _TALKATIVE: Final = (
     "asyncio",
     "aws_lambda_powertools",
@@ -85,7 +88,7 @@ class _Formatter(LambdaPowertoolsFormatter):
 
 
 def _is_development() -> bool:
-    return os.environ.get("POWERTOOLS_DEV", "").lower() in ("1", "true")
+    return os.environ.get(_DEVELOPMENT_VARIABLE, "").lower() in ("1", "true")
 
 
 def _frames(error: BaseException, depth: int = _LONGEST_CHAIN) -> list[str]:

@@ -206,7 +206,12 @@ class SealedRounds:
         self._codec = codec
 
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Serve one request."""
+        """Serve one request.
+
+        Raises:
+            MCPError: -32603 for request state while DynamoDB or KMS is out of reach; -32602 for request
+                state that is not accepted: expired, changed, of another call or caller.
+        """
         if ctx.method not in INPUT_REQUIRED_METHODS:
             return await call_next(ctx)
         token = (ctx.params or {}).get("requestState")
@@ -242,7 +247,7 @@ class SealedRounds:
         """A result that asks, ready to be sealed.
 
         Raises:
-            MCPError: the caller has not declared that it can answer, or there is no key to seal with.
+            MCPError: -32603 for a question while DynamoDB or KMS is out of reach; else see `_require_capabilities`.
         """
         wire = _wire(result)
         _require_capabilities(ctx, wire.get("inputRequests") or {})
@@ -300,7 +305,8 @@ def _require_capabilities(ctx: ServerRequestContext[Any, Any], requests: Mapping
     """Refuse to send questions that the caller has not declared to understand.
 
     Raises:
-        MCPError: -32021 with `requiredCapabilities`, all that is missing.
+        MCPError: -32021 for a question to a client that has not declared that it can answer it; `requiredCapabilities`
+            has all that is missing.
     """
     declared = ctx.session.client_capabilities or ClientCapabilities()
     missing: dict[str, dict[str, Any]] = {}
@@ -309,9 +315,11 @@ def _require_capabilities(ctx: ServerRequestContext[Any, Any], requests: Mapping
             missing.setdefault(capability, {}).update(part)
     if missing:
         names = ", ".join(".".join([capability, *parts]) for capability, parts in missing.items())
+        telemetry.current().explain(f"the client has not declared {names}")
         raise MCPError(
             MISSING_REQUIRED_CLIENT_CAPABILITY,
-            f"The client has not declared what this request needs: {names}",
+            f"The client has not declared what this request needs: {names}. One that can do this says so in "
+            f"clientCapabilities",
             data={"requiredCapabilities": missing},
         )
 

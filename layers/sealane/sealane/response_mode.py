@@ -10,6 +10,7 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
 from starlette.datastructures import Headers
 from starlette.types import Message, Send
 
+from sealane import telemetry
 from sealane.era import Era
 from sealane.errors import RequestId, RequestRejected, error_response
 from sealane.options import ResponseMode
@@ -104,6 +105,7 @@ class ResponseShaper:
         if self._finished:
             return False
         self._finished = True
+        telemetry.current().explain(rejection.reason)
         answer = error_response(rejection, request_id)
         if self._opened:
             await self._send({"type": "http.response.body", "body": _event(bytes(answer.body)), "more_body": False})

@@ -36,8 +36,11 @@ logger = logging.getLogger(__name__)
 DrainTo = Literal["refuse", "compatibility"]
 
 FUNCTION_VARIABLE: Final = "SEALANE_LEGACY_FUNCTION"
+"""Name or ARN of the function that keeps sessions, for `LegacyFunction.configured()`. Default: there is none."""
 LANE_VARIABLE: Final = "SEALANE_LEGACY_LANE"
+"""Whether the legacy lane takes new sessions: `on` or `drain`. Both lanes read it. Default: `on`."""
 DRAIN_TO_VARIABLE: Final = "SEALANE_LEGACY_DRAIN_TO"
+"""Who answers clients without a session while the lane drains: `refuse` or `compatibility`. Default: `refuse`."""
 
 _CONNECT_TIMEOUT: Final = 1.0
 """Seconds."""
@@ -86,7 +89,7 @@ class LegacyFunction:
 
     def __init__(self, name: str, *, drain: DrainTo | None = None) -> None:
         if not name:
-            raise ValueError("a legacy function has a name")
+            raise ValueError("the name of the legacy function is empty: give its name or ARN")
         if drain is not None and drain not in get_args(DrainTo):
             raise ValueError(f"drain is one of {(None, *get_args(DrainTo))}: got {drain!r}")
         self.name = name
@@ -478,23 +481,31 @@ def _request_ids(message: object) -> list[RequestId]:
 
 
 def _too_slow(reason: str) -> RequestRejected:
+    """The answer is 504 for a legacy request while its function has not answered in time."""
     text = "The request took longer than this server may run"
     return RequestRejected(504, INTERNAL_ERROR, text, reason=f"the legacy function is too slow: {reason}")
 
 
 def _unavailable(reason: str) -> RequestRejected:
+    """The answer is 503 for a legacy request whose function cannot be called."""
     text = "Sessions are not available at the moment. Send the same request again in a few seconds"
     return RequestRejected(503, INTERNAL_ERROR, text, reason=f"the legacy function cannot be used: {reason}")
 
 
 def _refused(code: str) -> RequestRejected:
-    """What an error of the Invoke API means to a client."""
+    """What an error of the Invoke API means to a client.
+
+    That is 503 for a legacy request while Lambda throttles its function; 413 for a legacy request that is too large for
+    Lambda.
+    """
     if code in _THROTTLED:
         text = "Too many requests at the moment. Send the same request again in a few seconds"
         headers = {"Retry-After": _RETRY_AFTER}
         return RequestRejected(503, INTERNAL_ERROR, text, reason=f"the legacy function: {code}", headers=headers)
     if code == "RequestTooLargeException":
-        return RequestRejected(413, INVALID_REQUEST, "Content too large", reason=f"the legacy function: {code}")
+        return RequestRejected(
+            413, INVALID_REQUEST, "Content too large: send less in one request", reason=f"the legacy function: {code}"
+        )
     return _unavailable(code)
 
 
@@ -515,4 +526,5 @@ def _malformed(reason: str) -> RequestRejected:
 
 
 def _failed(reason: str) -> RequestRejected:
+    """The answer is 502 for a legacy request whose function has failed."""
     return RequestRejected(502, INTERNAL_ERROR, "Internal server error", reason=reason)

@@ -58,10 +58,15 @@ def _state_error(error: BaseException) -> StateError | None:
 
 
 def _why(error: BaseException) -> str:
-    """What has failed, for the log: messages have arguments and results in them, so only type and parameters."""
+    """What has failed, for the log: messages have arguments and results in them, so only type and parameters.
+
+    `StateNotConfigured` says which variable is missing, and nothing of a request.
+    """
     while error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, ValidationError):
         places = (each["loc"] for each in error.errors(include_url=False, include_context=False, include_input=False))
         return f"ValidationError: {', '.join(sorted({str(place[0]) for place in places if place}))}"
+    if isinstance(error, StateNotConfigured):
+        return f"StateNotConfigured: {error}"
     return type(error).__name__

@@ -63,7 +63,8 @@ def check_media_types(request: Request, json_response: bool) -> None:
     that never streams.
 
     Raises:
-        RequestRejected: 415 or 406, saying what to send.
+        RequestRejected: 415 for a body that does not say it is JSON; 406 for a client that does not accept what it
+            would get.
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
@@ -84,11 +85,12 @@ def modern_call(request: Request, message: object) -> ModernCall | None:
         message: the decoded body.
 
     Raises:
-        RequestRejected: 400 with the SDK's own verdict, also for a request that claims the modern era in its body
-            while its headers do not.
+        RequestRejected: 400 for a batch with modern requests in it, or a body that is no JSON-RPC message. -32020 for a
+            header that comes twice; else see `rejected`.
     """
     if not isinstance(message, Mapping):
-        raise RequestRejected(400, INVALID_REQUEST, "A batch cannot hold requests of revision 2026-07-28")
+        text = "A batch cannot hold requests of revision 2026-07-28: send each by itself"
+        raise RequestRejected(400, INVALID_REQUEST, text)
     try:
         if "id" in message:
             called = JSONRPCRequest.model_validate(message)
@@ -102,7 +104,7 @@ def modern_call(request: Request, message: object) -> ModernCall | None:
     except ValidationError:
         raise RequestRejected(400, INVALID_REQUEST, _NOT_A_MESSAGE) from None
     if duplicated := find_duplicated_routing_header(request.headers.items()):
-        raise RequestRejected(400, HEADER_MISMATCH, f"{duplicated} header appears more than once")
+        raise RequestRejected(400, HEADER_MISMATCH, f"{duplicated} header appears more than once: send it once")
     verdict = classify_inbound_request(message, headers=request.headers)
     if isinstance(verdict, InboundLadderRejection):
         raise rejected(verdict)
@@ -110,8 +112,16 @@ def modern_call(request: Request, message: object) -> ModernCall | None:
 
 
 def rejected(verdict: InboundLadderRejection) -> RequestRejected:
-    """The SDK's verdict on an envelope, as a refusal with the HTTP status that the SDK gives it."""
-    return RequestRejected(ERROR_CODE_HTTP_STATUS[verdict.code], verdict.code, verdict.message, data=verdict.data)
+    """The SDK's verdict on an envelope, as a refusal with the HTTP status that the SDK gives it.
+
+    That is -32020 for a header that is missing or differs from the body; -32022 for a revision that is not served;
+    -32602 for `_meta` without what every modern request carries.
+    """
+    reason = None
+    if verdict.code == HEADER_MISMATCH:
+        reason = f"{verdict.message}; proxies have to let it through as it is"
+    status = ERROR_CODE_HTTP_STATUS[verdict.code]
+    return RequestRejected(status, verdict.code, verdict.message, reason=reason, data=verdict.data)
 
 
 async def serve(

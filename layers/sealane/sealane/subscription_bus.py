@@ -79,7 +79,7 @@ class SharedSubscriptionBus(SubscriptionBus, Protocol):
 
 
 def limit_reached() -> MCPError:
-    """The refusal of one stream too many, in the SDK's words."""
+    """The answer is -32603 for one stream more than `max_subscriptions`, in the SDK's words."""
     return MCPError(INTERNAL_ERROR, "Subscription limit reached")
 
 
@@ -136,7 +136,11 @@ class DynamoDBSubscriptionBus:
 
     @asynccontextmanager
     async def open_stream(self, *, limit: int, seconds: float) -> AsyncIterator[CatchUp]:
-        """See `SharedSubscriptionBus`. The place of an environment that is gone is free when its stream had to end."""
+        """See `SharedSubscriptionBus`. The place of an environment that is gone is free when its stream had to end.
+
+        Raises:
+            MCPError: -32603 for `subscriptions/listen` while DynamoDB is out of reach; else see `limit_reached`.
+        """
         place = f"{time.time():.3f} {secrets.token_urlsafe(12)}"
         follower = self._follow()
         try:

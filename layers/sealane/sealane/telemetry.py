@@ -46,9 +46,14 @@ Dimension = tuple[str, str]
 """Name and value; names of none are empty."""
 
 NAMESPACE_VARIABLE: Final = "POWERTOOLS_METRICS_NAMESPACE"
+"""Namespace of the metrics. Default: none, and no metrics are written."""
 SERVICE_VARIABLE: Final = "POWERTOOLS_SERVICE_NAME"
+"""Name of the deployment in logs, metrics and traces. Default: `sealane`."""
 KEY_VARIABLE: Final = "SEALANE_LOG_KEY"
+"""Key of the hash that stands for a caller in the log; secret from those who see the logs only. Default: random bytes,
+so that hashes of one environment are not those of another."""
 TRACING_VARIABLE: Final = "SEALANE_TRACING"
+"""Where spans are sent: `off`, `xray` or `otlp`. Default: `off`."""
 
 _ALONE: Final[Dimension] = ("", "")
 _BESIDE_THE_TOTAL: Final = ("tool", "reason")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Authentication", "public_url"]
 
 PUBLIC_URL_VARIABLE: Final = "SEALANE_PUBLIC_URL"
+"""URL of the deployment without the route, for challenges and the resource metadata; the option `public_url` wins.
+Default: the name that AWS gave the API, as the event proves it."""
 
 
 def public_url(scope: Scope, given: str | None) -> str | None:
@@ -66,8 +68,8 @@ class Authentication:
             known: the caller that the code in front has set.
 
         Raises:
-            RequestRejected: 401 with a challenge where a caller is needed and not known, 403 where it lacks scopes,
-                503 while tokens cannot be verified, 500 when two say different things.
+            RequestRejected: 500 when gateway and token name different callers; else see `refusal`, and
+                `_bearer`.
         """
         scope = request.scope
         if self._auth is not None and _has_two_tokens(request):
@@ -98,36 +100,52 @@ class Authentication:
     ) -> RequestRejected:
         """The refusal of a request, with a challenge that leads to a token (RFC 9728 section 5.1).
 
+        It is 401 for a request without a token, or with one that is not accepted: the log says why. It is 403 for a
+        caller who lacks a scope, which the challenge names.
+
         Args:
-            error: `insufficient_scope` is 403, everything else 401 (RFC 6750 section 3.1).
+            error: what is wrong with the token (RFC 6750 section 3.1).
             scopes: what the call needs.
             reason: for the log.
         """
         resource = self._resource(scope)
         challenge = resource.challenge(error, scopes) if resource else "Bearer"
-        status, message = 401, "Sign in: this needs a bearer token"
-        if error == "invalid_token":
-            message = "Sign in again: the token is not accepted here"
-        elif error == "insufficient_scope":
-            status, message = 403, f"The token lacks a scope; needed: {' '.join(scopes)}"
         headers = {"WWW-Authenticate": challenge}
-        return RequestRejected(status, INVALID_REQUEST, message, reason=reason, headers=headers)
+        if error == "insufficient_scope":
+            lacking = f"The token lacks a scope; needed: {' '.join(scopes)}"
+            return RequestRejected(403, INVALID_REQUEST, lacking, reason=reason, headers=headers)
+        message = (
+            "Sign in: this needs a bearer token" if error is None else "Sign in again: the token is not accepted here"
+        )
+        return RequestRejected(401, INVALID_REQUEST, message, reason=reason, headers=headers)
 
     def metadata(self, request: Request, path: str) -> Response | None:
         """The document that `path` names, if it is one of ours; it is read without a token (RFC 9728 section 3).
 
         Raises:
-            RequestRejected: 404 where there is nothing to say, 405 for other methods than GET.
+            RequestRejected: 404 for a metadata document where no issuer or no public URL is configured. 405 for
+                other methods than GET on a metadata document.
         """
         if path.rstrip("/") not in (WELL_KNOWN, WELL_KNOWN + self._route):
             return None
         if request.method not in ("GET", "HEAD"):
             raise RequestRejected(405, INVALID_REQUEST, "Method not allowed: send GET", headers={"Allow": "GET, HEAD"})
         if (resource := self._resource(request.scope)) is None:
-            raise RequestRejected(404, INVALID_REQUEST, "Not found", reason="no issuer or no public URL is configured")
+            raise RequestRejected(
+                404,
+                INVALID_REQUEST,
+                "Not found",
+                reason="no issuer or no public URL is configured: set AuthIssuer and PublicUrl",
+            )
         return JSONResponse(resource.metadata(), headers={"Cache-Control": "public, max-age=3600"})
 
     async def _bearer(self, auth: "BearerAuth", request: Request) -> Caller:
+        """The caller that a token names, verified here.
+
+        Raises:
+            RequestRejected: 503 while tokens cannot be verified, since the issuer's keys are out of reach; else see
+                `refusal`.
+        """
         from sealane.policy.bearer import IssuerUnavailable, NoToken, TokenRefused, bearer_token
 
         try:

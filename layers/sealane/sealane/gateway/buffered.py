@@ -94,7 +94,10 @@ def is_ping(event: object) -> bool:
 
 
 def refusal(error: BaseException) -> RequestRejected:
-    """What the caller is told of an invocation that failed before its answer; tells the telemetry more."""
+    """What the caller is told of an invocation that failed before its answer; tells the telemetry more.
+
+    That is 400 for an event that is no HTTP request, such as one of a queue; 500 for an exception in our own code.
+    """
     with telemetry.exchange() as exchange:
         if isinstance(error, NotAnHttpEvent):
             text = "Bad request: not an HTTP event"

@@ -80,7 +80,7 @@ class Endpoint:
         """Let a request through to what serves it, or answer with the document that it asks for.
 
         Raises:
-            RequestRejected: the request is not served, and nothing was sent.
+            RequestRejected: 404 for a path that is not served; else see what is called here. Nothing was sent.
         """
         options = self._options
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
@@ -88,7 +88,9 @@ class Endpoint:
         if path.rstrip("/") != self._route:
             document = self.authentication.metadata(request, path)
             if document is None:
-                raise RequestRejected(404, INVALID_REQUEST, "Not found", reason=f"no route {path!r}")
+                raise RequestRejected(
+                    404, INVALID_REQUEST, "Not found", reason=f"no route {path!r}: MCP is at {options.route}"
+                )
         check_host(request, options.allowed_hostnames)
         check_origin(request, options.allowed_origin_hostnames, self._cors_hostnames)
         if document is not None:
@@ -156,6 +158,7 @@ class Answer:
 
 
 def _failed(reason: str | None = None) -> RequestRejected:
+    """The answer is 500 for an exception in the factory, the server or our own code: the log has more."""
     return RequestRejected(500, INTERNAL_ERROR, "Internal server error", reason=reason)
 
 

@@ -14,6 +14,7 @@ __all__ = ["LaneMode", "LegacyOptions", "legacy_options"]
 LaneMode = Literal["on", "drain"]
 
 MODE_VARIABLE: Final = "SEALANE_LEGACY_LANE"
+"""Whether the legacy lane takes new sessions: `on` or `drain`. Both lanes read it. Default: `on`."""
 
 
 def _mode() -> Any:

@@ -115,7 +115,7 @@ class Limits:
             owner: that of the new one.
 
         Raises:
-            RequestRejected: 503; there are too many.
+            RequestRejected: 503 for a session beyond `max_sessions` or `max_sessions_per_principal`.
         """
         if len(owners) > self.total or (owner is not None and owners.count(owner) > self.each):
             raise RequestRejected(
@@ -139,7 +139,7 @@ class SessionStore(Protocol):
         """Keep a new session; how many there are then.
 
         Raises:
-            RequestRejected: there are too many, or it is too large.
+            RequestRejected: there are too many (503), or it is too large (413).
             ValueError: there is one with this id.
         """
         ...
@@ -226,7 +226,7 @@ class DynamoDBSessionStore:
         """See `SessionStore`.
 
         Raises:
-            RequestRejected: there are too many, or it is too large.
+            RequestRejected: 413 for an `initialize` that is too large; else see `Limits.check`.
             ValueError: there is one with this id.
             StateUnavailable: the table is out of reach.
         """

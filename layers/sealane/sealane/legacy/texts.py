@@ -10,6 +10,7 @@ from sealane.state.table import Item, Table, expiry
 __all__ = ["TABLE_VARIABLE", "TextItem", "get_texts", "legacy_table", "put_text"]
 
 TABLE_VARIABLE: Final = "SEALANE_LEGACY_TABLE"
+"""Name of the table of sessions. No default."""
 
 _PART: Final = 390_000
 """Bytes; an item has 400 KB, keys and names included.

@@ -88,11 +88,14 @@ class Transport:
         """Answer a request of `owner`.
 
         Raises:
-            RequestRejected: it is not served, and nothing was sent.
+            RequestRejected: 405 for other methods than POST, GET and DELETE. 503 while the table of sessions is out of
+                reach. 400 for a caller whose name is too long to keep a session under; else see what is called here.
+                Nothing was sent.
         """
         if request.method not in _METHODS:
-            headers = {"Allow": ", ".join(_METHODS)}
-            raise RequestRejected(405, INVALID_REQUEST, "Method not allowed", headers=headers)
+            allowed = ", ".join(_METHODS)
+            text = f"Method not allowed: send one of {allowed}"
+            raise RequestRejected(405, INVALID_REQUEST, text, headers={"Allow": allowed})
         telemetry.current().describe(None, request.headers, era="legacy", lane="legacy")
         try:
             if request.method == "POST":
@@ -108,7 +111,6 @@ class Transport:
                 raise
             raise RequestRejected(503, INTERNAL_ERROR, str(error), headers={"Retry-After": "5"}) from error
         except InvalidValue as error:
-            # The caller's name is longer than what a session can be kept under.
             raise RequestRejected(400, INVALID_REQUEST, str(error)) from error
 
     # Sessions
@@ -117,12 +119,14 @@ class Transport:
         """The session that a request names.
 
         Raises:
-            RequestRejected: 400 without one, 404 for one that is unknown, expired or somebody else's; 400 for another
-                revision than the session's.
+            RequestRejected: 400 for a request without a session, or of another revision than its session; 404 for a
+                session that is unknown, expired or somebody else's.
         """
         session_id = request.headers.get(SESSION_HEADER)
         if session_id is None:
-            raise RequestRejected(400, INVALID_REQUEST, f"Bad request: send the header {SESSION_HEADER}")
+            raise RequestRejected(
+                400, INVALID_REQUEST, f"Bad request: send initialize, then the header {SESSION_HEADER}"
+            )
         session = None
         if _SESSION_ID.fullmatch(session_id):
             session = await self._lane.sessions.get(session_id, owner)
@@ -138,6 +142,11 @@ class Transport:
         return session
 
     async def _delete(self, session: Session) -> None:
+        """End a session.
+
+        Raises:
+            RequestRejected: 404 for a session that somebody else has just ended.
+        """
         ended = await self._lane.sessions.end(session.id, session.owner)
         if ended is None:
             raise RequestRejected(404, INVALID_REQUEST, "Session not found")
@@ -147,6 +156,12 @@ class Transport:
     # POST
 
     async def _post(self, request: Request, owner: Principal | None, answer: Answer) -> None:
+        """Answer messages of a client.
+
+        Raises:
+            RequestRejected: 415 for a body that does not say it is JSON; 400 for a body that is not JSON; else
+                see what is called here.
+        """
         media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media_type != "application/json":
             raise RequestRejected(415, INVALID_REQUEST, "Unsupported media type: send Content-Type: application/json")
@@ -178,13 +193,19 @@ class Transport:
     async def _initialize(
         self, request: Request, messages: Sequence[AnyMessage], owner: Principal | None, answer: Answer
     ) -> None:
+        """Open a session.
+
+        Raises:
+            RequestRejected: 400 for an `initialize` that comes within a session, in a batch, or while the lane drains;
+                500 for an `initialize` that is not answered in time; else see `SessionStore.create`.
+        """
         options = self._options
         if SESSION_HEADER in request.headers:
             text = "Bad request: the session is initialized already; initialize without its id for another one"
             raise RequestRejected(400, INVALID_REQUEST, text)
         first = messages[0]
         if len(messages) > 1 or not isinstance(first, JSONRPCRequest):
-            raise RequestRejected(400, INVALID_REQUEST, "Bad request: initialize is not sent in a batch")
+            raise RequestRejected(400, INVALID_REQUEST, "Bad request: initialize is sent by itself, not in a batch")
         self._lane.metrics.request(client_of(first.params or {}))
         if options.mode == "drain":
             url = public_url(request.scope, options.public_url)
@@ -327,7 +348,7 @@ class Transport:
         """What reads a stream after an event.
 
         Raises:
-            RequestRejected: 400, there is no such event; 409, somebody listens already.
+            RequestRejected: 409 for a second standalone stream of one session; else see `_unknown_event`.
         """
         events = self._lane.events
         try:
@@ -337,7 +358,9 @@ class Transport:
         except LookupError:
             raise _unknown_event() from None
         if listener is None:
-            raise RequestRejected(409, INVALID_REQUEST, "Conflict: this session has a standalone stream already")
+            raise RequestRejected(
+                409, INVALID_REQUEST, "Conflict: this session has a standalone stream already; end it first"
+            )
         return StandaloneFollower(session, self._lane.sessions, self._options.limits, listener)
 
 
@@ -463,7 +486,7 @@ def _message(value: object) -> AnyMessage:
     """A JSON-RPC message.
 
     Raises:
-        RequestRejected: it is none.
+        RequestRejected: 400 for a body that is no JSON-RPC message.
     """
     # The SDK takes a request with the id null for a notification.
     if isinstance(value, dict) and ("method" not in value or "id" not in value or value["id"] is not None):
@@ -475,12 +498,15 @@ def _message(value: object) -> AnyMessage:
 
 
 def _check_batch(messages: Sequence[AnyMessage], session: Session) -> None:
-    """Refuse a batch where its revision has none.
+    """Refuse a batch where its revision has none, and one that cannot be answered.
 
     https://modelcontextprotocol.io/specification/2025-03-26/basic/transports#sending-messages-to-the-server
+
+    Raises:
+        RequestRejected: 400 for a batch of another revision than 2025-03-26, without messages, or with an id twice.
     """
     if session.protocol_version != _BATCHING:
-        text = f"Invalid request: revision {session.protocol_version} has no batches"
+        text = f"Invalid request: revision {session.protocol_version} has no batches: send each message by itself"
         raise RequestRejected(400, INVALID_REQUEST, text)
     ids = [str(each.id) for each in messages if isinstance(each, JSONRPCRequest)]
     if not messages or len(set(ids)) < len(ids):
@@ -491,7 +517,7 @@ def _check_accept(request: Request, *wanted: str) -> None:
     """Refuse a client that cannot read the answer (RFC 9110 section 12.5.1).
 
     Raises:
-        RequestRejected: 406, saying what to send.
+        RequestRejected: 406 for a client that does not accept what it would get.
     """
     ranges = ",".join(request.headers.getlist("accept")).lower().split(",")
     accepted = {each.partition(";")[0].strip() for each in ranges}
@@ -501,13 +527,18 @@ def _check_accept(request: Request, *wanted: str) -> None:
 
 
 def _not_restored() -> RequestRejected:
+    """The answer is 500 for a session that your server refuses to go on with in another environment."""
     reason = "the server does not accept a session that it has agreed to"
     return RequestRejected(500, INTERNAL_ERROR, "Internal server error", reason=reason)
 
 
 def _unknown_event() -> RequestRejected:
-    # An empty stream would have the client come back for ever.
-    return RequestRejected(400, INVALID_REQUEST, "Bad request: this session has no event of the id in Last-Event-ID")
+    """The answer is 400 for an event that is not kept any more, or never was.
+
+    An empty stream would have the client come back for ever.
+    """
+    text = "Bad request: this session has no event of the id in Last-Event-ID; begin a stream without it"
+    return RequestRejected(400, INVALID_REQUEST, text)
 
 
 async def _watch_client(request: Request, following: anyio.CancelScope, watched: anyio.CancelScope) -> None:

@@ -29,7 +29,7 @@ def add_commands(app: typer.Typer) -> None:
         try:
             app.add_typer(found.load(), name=found.name)
         except ImportError as error:
-            complain(f"the command {found.name} cannot be loaded: {error}")
+            complain(f"the command {found.name} cannot be loaded: {error}. Install the package again")
 
 
 add_commands(app)

@@ -258,4 +258,4 @@ def _listen(host: str, port: int) -> socket.socket:
                 f"port {port} is taken: choose another one with --port, or 0 for any that is free"
             ) from None
         reason = (error.strerror or str(error)).partition(" (while ")[0]
-        raise LocalError(f"cannot listen on {host}, port {port}: {reason}") from None
+        raise LocalError(f"cannot listen on {host}, port {port}: {reason}; see --host and --port") from None

@@ -45,9 +45,14 @@ def smoke(
 ) -> None:
     """Test a deployment over HTTP as clients would use it. Exit code 1 where a step fails."""
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise typer.BadParameter(f"{url!r} is no URL of HTTP", param_hint="URL")
+        raise typer.BadParameter(
+            f"{url!r} is no URL of HTTP: write it whole, https://….example.com/mcp", param_hint="URL"
+        )
     if token and not _TOKEN.fullmatch(token):
-        raise typer.BadParameter("no bearer token (RFC 6750 section 2.1)", param_hint="--token")
+        raise typer.BadParameter(
+            "no bearer token: letters, digits and -._~+/= (RFC 6750 section 2.1), without 'Bearer '",
+            param_hint="--token",
+        )
     known = {"arguments": _object("--arguments", arguments), "ask_arguments": _object("--ask-arguments", ask_arguments)}
     try:
         from sealane.local.smoke_steps import STEPS, Target, run_steps

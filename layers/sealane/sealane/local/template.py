@@ -313,7 +313,7 @@ def load_template(
             continue
         code_dir = (code_dirs or {}).get(name) or _folder(name, properties, folders, "Code")
         if not code_dir.is_dir():
-            raise TemplateError(f"the code of {name} is not at {code_dir}")
+            raise TemplateError(f"the code of {name} is not at {code_dir}: see its CodeUri")
         if as_mapping(properties.get("SnapStart", {}), name).get("ApplyOn") == "PublishedVersions":
             not_emulated.append(f"SnapStart of {name}")
         wanted = as_texts(properties.get("Layers", []))
@@ -368,7 +368,7 @@ def _read(path: Path) -> dict[str, Json]:
     try:
         document: Json = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
     except OSError as error:
-        raise TemplateError(f"cannot read {path}: {error.strerror}") from None
+        raise TemplateError(f"cannot read {path}: {error.strerror}; name the template with --template") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise TemplateError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(document, dict) or not isinstance(document.get("Resources"), dict):
@@ -388,7 +388,7 @@ def _parameter_values(declared: Mapping[str, Json], given: Mapping[str, str]) ->
     for name, declaration in declared.items():
         rules = as_mapping(declaration, f"parameter {name}")
         if name not in given and "Default" not in rules:
-            raise TemplateError(f"parameter {name} has no default: give it a value")
+            raise TemplateError(f"parameter {name} has no default: give it a value with --parameter {name}=…")
         value = as_text(given[name] if name in given else rules["Default"])
         kind = rules.get("Type")
         items = (
@@ -587,13 +587,15 @@ def _folder(name: str, properties: Mapping[str, Json], folders: Mapping[str, Pat
     code = as_mapping(properties.get(key, {}), name)
     folder = folders.get(str(code.get("S3Key")))
     if folder is None:
-        raise TemplateError(f"the code of {name} is not in a folder of this machine")
+        raise TemplateError(
+            f"the code of {name} is not in a folder of this machine: its CodeUri or ContentUri names one"
+        )
     return folder
 
 
 def _layer_dir(folder: Path) -> Path:
     if not folder.is_dir():
-        raise TemplateError(f"the content of a layer is not at {folder}")
+        raise TemplateError(f"the content of a layer is not at {folder}: see its ContentUri")
     return folder / "python" if (folder / "python").is_dir() else folder
 
 

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 AUDIENCE_VARIABLE: Final = "SEALANE_AUTH_AUDIENCE"
+"""Audiences that tokens may be made for, separated by spaces, for `BearerAuth.from_environment()`. No default."""
 
 MAX_TOKEN: Final = 16_384
 """Characters; API Gateway lets 10,240 bytes of headers through."""
@@ -118,7 +119,10 @@ class BearerAuth:
         """
         for variable in (ISSUER_VARIABLE, AUDIENCE_VARIABLE):
             if not os.environ.get(variable):
-                raise ValueError(f"the environment variable {variable} is not set; template.yaml sets it")
+                raise ValueError(
+                    f"the environment variable {variable} is not set. template.yaml sets it, from what the parameters "
+                    f"Auth… say; elsewhere write BearerAuth(issuer=…, audience=…)"
+                )
         return cls(
             issuer=os.environ[ISSUER_VARIABLE],
             audience=os.environ[AUDIENCE_VARIABLE].split(),
@@ -155,7 +159,8 @@ class BearerAuth:
             raise TokenRefused(f"malformed claims: {error}") from None
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             # Its text may quote the token.
-            raise TokenRefused(f"PyJWT says {type(error).__name__}") from None
+            wanted = f"; iss has to be {self.issuer}" if isinstance(error, jwt.InvalidIssuerError) else ""
+            raise TokenRefused(f"PyJWT says {type(error).__name__}{wanted}") from None
         _check_purpose(header, claims)
         self._check_audience(claims)
         return caller
@@ -173,7 +178,9 @@ class BearerAuth:
         if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
             raise TokenRefused("aud names no audience")
         if self.audiences.isdisjoint(named):
-            raise TokenRefused("aud is another audience")
+            raise TokenRefused(
+                f"aud names none of {sorted(self.audiences)}; see AuthAudience, or BearerAuth(audience=…)"
+            )
 
 
 def _header(token: str) -> dict[str, Any]:

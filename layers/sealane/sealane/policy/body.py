@@ -15,8 +15,8 @@ async def read_body(request: Request, limit: int) -> bytes:
         limit: largest accepted size in bytes.
 
     Raises:
-        RequestRejected: 413 when the body is larger; what lies beyond the limit is not read. 415 when it is
-            compressed: what is checked is what was sent, and its size (RFC 9110 section 15.5.16).
+        RequestRejected: 415 for a compressed body, since what is checked is what was sent, and its size (RFC 9110
+            section 15.5.16); else see `_too_large`. What lies beyond the limit is not read.
         starlette.requests.ClientDisconnect: the client left before it had sent the body.
     """
     coding = request.headers.get("content-encoding", "").lower()
@@ -49,4 +49,5 @@ def receive_again(body: bytes, receive: Receive) -> Receive:
 
 
 def _too_large(limit: int) -> RequestRejected:
+    """The answer is 413 for a body beyond `max_request_body_size`."""
     return RequestRejected(413, INVALID_REQUEST, f"Content too large: the body may have {limit} bytes")

@@ -18,7 +18,9 @@ __all__ = [
 ]
 
 ISSUER_VARIABLE: Final = "SEALANE_AUTH_ISSUER"
+"""Issuer of the tokens, exactly as their claim `iss` has it; clients are led to it. Default: none."""
 SCOPES_VARIABLE: Final = "SEALANE_AUTH_SCOPES"
+"""Scopes that every caller needs, separated by spaces. Default: none."""
 
 CLOCK_SKEW: Final = 60
 """Seconds that the issuer's clock and ours may differ."""

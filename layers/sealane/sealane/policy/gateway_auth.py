@@ -9,6 +9,7 @@ from sealane.policy.caller import ISSUER_VARIABLE, SCOPES_VARIABLE
 __all__ = ["GatewayAuth"]
 
 MODE_VARIABLE: Final = "SEALANE_AUTH_MODE"
+"""Who may call: `none` is everybody; with anything else API Gateway has to have verified them. Default: `none`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ def check_host(request: Request, allowed: Collection[str] | None) -> None:
     endpoint behind a custom domain whatever its gateway let through, if it is one name.
 
     Raises:
-        RequestRejected: 421 (RFC 9110 section 15.5.20), also for what is not one well-formed name.
+        RequestRejected: 421 for a `Host` that is none of the endpoint's names, or no name (RFC 9110 section 15.5.20).
     """
     hosts = request.headers.getlist("host")
     name = hostname_of(hosts[0]) if len(hosts) == 1 else None

@@ -35,7 +35,7 @@ def check_origin(
     accepts every origin.
 
     Raises:
-        RequestRejected: 403.
+        RequestRejected: 403 for an `Origin` whose host is not allowed.
     """
     origins = request.headers.getlist("origin")
     if not origins or allowed == "*":
@@ -49,5 +49,5 @@ def check_origin(
             403,
             INVALID_REQUEST,
             "Forbidden: this Origin is not allowed",
-            reason=f"Origin {', '.join(origins)!r} is not one of {sorted(allowed)}; see allowed_origin_hostnames",
+            reason=f"Origin {', '.join(origins)!r} is none of {sorted(allowed)}; name it in allowed_origin_hostnames",
         )

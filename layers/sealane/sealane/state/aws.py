@@ -92,7 +92,10 @@ def setting(variable: str) -> str:
     """
     value = os.environ.get(variable)
     if not value:
-        raise StateNotConfigured(f"the environment variable {variable} is not set; template.yaml sets it")
+        raise StateNotConfigured(
+            f"the environment variable {variable} is not set. template.yaml sets it, on Lambda and in `make run`; code "
+            f"that runs elsewhere sets it itself, or says at construction what it stands for"
+        )
     return value
 
 

@@ -45,7 +45,7 @@ class Change(NamedTuple):
         try:
             change = cls(*json.loads(text))
         except (ValueError, TypeError):
-            raise InvalidValue("This is no change.") from None
+            raise InvalidValue("This is no change that publish_change has written.") from None
         return change._checked()
 
     def _checked(self) -> Self:

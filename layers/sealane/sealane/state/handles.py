@@ -260,7 +260,10 @@ class HandleStore:
         """
         principal = current_principal()
         if principal is None:
-            raise NoPrincipal(f"The caller is not known, so there is no {self.kind} that could be listed for it.")
+            raise NoPrincipal(
+                f"The caller is not known, so there is no {self.kind} that could be listed for it. Author of this "
+                f"server: have callers sign in."
+            )
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
             raise InvalidValue(f"limit is a whole number from 1 to {MAX_PAGE}.")
         pk = self._partition(principal)

@@ -19,7 +19,9 @@ __all__ = ["KEY_VARIABLE", "STACK_VARIABLE", "DataKey", "KeyRefused", "Keyring",
 logger = logging.getLogger(__name__)
 
 KEY_VARIABLE: Final = "SEALANE_KEY"
+"""Id or ARN of the KMS key that wraps data keys. Default: none, and request state is not shared."""
 STACK_VARIABLE: Final = "SEALANE_STACK"
+"""Name of the stack, which data keys are bound to. No default."""
 
 MAX_TOKEN_TTL: Final = 86_400
 """Seconds; a wrapped key is kept as long as this after its last day of sealing."""
@@ -280,7 +282,7 @@ class Ring:
             await self._keyring.make(self._audience, after=max(numbers, default=-1))
             await self._refresh(now)
         logger.error("no data key of server %s can be unwrapped, not even a new one", self._audience)
-        raise StateUnavailable("There is no data key to seal with.")
+        raise StateUnavailable("There is no data key to seal with: KMS opens none. The log has the reason.")
 
     def sealing_key(self) -> DataKey:
         """The key that `load_sealing_key` has loaded.
@@ -375,7 +377,7 @@ class Ring:
 def _given(answer: Mapping[str, Any], member: str) -> bytes:
     """A member of KMS's answer; botocore takes an answer that was cut off for one that has none."""
     if member not in answer:
-        raise StateUnavailable("KMS did not answer to the end.")
+        raise StateUnavailable("KMS did not answer to the end. Try the same call again in a few seconds.")
     value: bytes = answer[member]
     return value
 

@@ -12,6 +12,7 @@ from sealane.state.errors import InvalidValue
 __all__ = ["TABLE_VARIABLE", "Table", "expiry", "partition"]
 
 TABLE_VARIABLE: Final = "SEALANE_TABLE"
+"""Name of the data table. No default."""
 
 MAX_PARTITION_KEY: Final = 2048
 """Bytes. https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html"""
