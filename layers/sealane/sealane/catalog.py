@@ -67,9 +67,11 @@ class Catalog:
 
         catalog = Catalog()
 
+
         @catalog.tool()
         async def hello(name: str = "World") -> str:
             return f"Hello, {name}!"
+
 
         def create_server() -> MCPServer:
             return catalog.server("hello-server", version="1.0.0")
