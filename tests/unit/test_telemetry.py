@@ -10,6 +10,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import anyio
+import httpx2
 import pytest
 from mangum.types import LambdaContext
 from mcp.server.auth.provider import AccessToken
@@ -263,6 +264,22 @@ def test_what_a_tool_logs_has_the_same_keys(log: Log) -> None:
     assert "order" not in own
     for key in ("request_id", "rpc_id", "method", "tool", "client_name", "cold_start", "environment"):
         assert own[key] == library[key] == last[key]
+
+
+def test_what_a_tool_asks_others_for_is_not_logged(log: Log) -> None:
+    def create_server() -> MCPServer:
+        server = MCPServer("asking")
+
+        @server.tool()
+        async def look_up(word: str) -> int:
+            transport = httpx2.MockTransport(lambda request: httpx2.Response(200))
+            async with httpx2.AsyncClient(transport=transport) as client:
+                return (await client.get("https://example.com/", params={"q": word})).status_code
+
+        return server
+
+    ask(create_mcp_handler(create_server), call("look_up", word=PLANTED))
+    assert [line["message"] for line in log.lines] == ["served"]
 
 
 def test_nothing_is_left_for_the_next_request(log: Log) -> None:
