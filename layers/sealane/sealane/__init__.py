@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sealane.policy.principal import Principal, current_principal
     from sealane.routing import LegacyFunction, RoutedHandler, route_by_era
     from sealane.state.changes import publish_change
+    from sealane.state.deadline import seconds_left
     from sealane.state.errors import (
         HandleNotFound,
         InProgress,
@@ -75,6 +76,7 @@ __all__ = [
     "once",
     "publish_change",
     "route_by_era",
+    "seconds_left",
 ]
 
 # Before the SDK is imported, which happens below at the earliest.
@@ -119,6 +121,7 @@ _MODULES = {
     "once": "sealane.state.once",
     "publish_change": "sealane.state.changes",
     "route_by_era": "sealane.routing",
+    "seconds_left": "sealane.state.deadline",
 }
 
 
