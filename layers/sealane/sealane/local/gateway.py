@@ -111,9 +111,10 @@ class LocalGateway:
 
     @property
     def url(self) -> str:
-        """URL of the first API's first route: the MCP endpoint."""
+        """URL of the first API's first route, of those without parameters if there are any: the MCP endpoint."""
         api = self._template.api
-        path = api.routes[0].path
+        paths = [route.path for route in api.routes]
+        path = next((each for each in paths if "{" not in each), paths[0])
         return self.urls[api.name] + (path if path.startswith("/") else "/")
 
     @property
