@@ -1,5 +1,6 @@
 """What has to be true of the template in every deployment that the documents name, and the documents' word on it."""
 
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -58,6 +59,12 @@ def named_elsewhere() -> dict[str, Parameters]:
     return found
 
 
+@functools.cache
+def defaults() -> dict[str, Any]:
+    """The parameters as they are where nobody says otherwise."""
+    return Translated({}).parameters
+
+
 DEPLOYMENTS = deployments()
 NAMED_ELSEWHERE = named_elsewhere()
 
@@ -91,8 +98,11 @@ def wildcards(type: str, properties: Any) -> Iterator[str]:
 
 
 def rules(name: str, properties: Any, translated: Translated) -> Iterator[tuple[bool, str]]:
-    """What has to be true of a resource, and what is the matter where it is not."""
-    resource, given = translated.resources[name], translated.parameters
+    """What has to be true of a resource, and what is the matter where it is not.
+
+    A template that does not ask for a parameter has its default.
+    """
+    resource, given = translated.resources[name], defaults() | translated.parameters
     is_decided = "DeletionPolicy" in resource and "UpdateReplacePolicy" in resource
     match resource["Type"]:
         case "AWS::IAM::Role":
@@ -109,7 +119,7 @@ def rules(name: str, properties: Any, translated: Translated) -> Iterator[tuple[
             # The authorizer has to reach an issuer.
             yield subnets == given["SubnetIds"] or name == "AuthorizerFunction", "is in another network"
         case "AWS::Logs::LogGroup":
-            yield properties.get("RetentionInDays") == given["LogRetentionDays"], "is kept for ever"
+            yield str(properties.get("RetentionInDays")) == given["LogRetentionDays"], "is kept for ever"
             masks = "DataProtectionPolicy" in properties
             yield masks == (given["LogDataProtection"] == "true") or name == "AccessLogGroup", "masks other than told"
         case "AWS::DynamoDB::Table":
@@ -126,7 +136,7 @@ def rules(name: str, properties: Any, translated: Translated) -> Iterator[tuple[
         case "AWS::ApiGateway::Stage":
             [settings] = properties.get("MethodSettings", [{}])
             for limit in ("ThrottlingRateLimit", "ThrottlingBurstLimit"):
-                yield settings.get(limit) == given[limit], "takes more than it is told to"
+                yield str(settings.get(limit)) == given[limit], "takes more than it is told to"
             log = properties.get("AccessLogSetting", {"DestinationArn": "", "Format": "{}"})
             has_log = log["DestinationArn"].endswith("/aws/apigateway/local")
             yield has_log == (given["AccessLogs"] == "true"), "logs other than it is told to"
