@@ -25,9 +25,12 @@ run: .venv/.run ## Serve template.yaml at http://127.0.0.1:3000/mcp; ARGS="--por
 	@.venv/bin/sealane run $(ARGS)
 
 test: .venv/.test .venv-legacy/.test .venv-sam/.sam ## Check format, lint and types, then run all tests
-	.venv/bin/ruff check layers functions tests
-	.venv/bin/ruff format --check layers functions tests
-	.venv/bin/mypy --exclude '/legacy/' layers/sealane functions/stateless tests
+	.venv/bin/ruff check layers functions examples tests
+	.venv/bin/ruff format --check layers functions examples tests
+	.venv/bin/mypy --exclude '/legacy/' --exclude '^examples/.*/functions/' layers/sealane functions/stateless examples tests
+	for function in examples/*/functions/*; do \
+		MYPYPATH=$$function .venv/bin/mypy --follow-imports silent --cache-dir .mypy_cache/examples $$function || exit 1; \
+	done
 	MYPYPATH=functions/legacy .venv-legacy/bin/mypy --follow-imports silent --cache-dir .mypy_cache/legacy layers/sealane/sealane/legacy functions/legacy tests/legacy
 	.venv/bin/pytest $(side_by_side)
 	.venv-legacy/bin/pytest $(side_by_side)
@@ -51,8 +54,8 @@ compare: .venv/.run $(contestants) .bench/ours/.installed ## Ask Sealane and the
 	@.venv/bin/python -m tests.bench.compare --to docs/comparison.md
 
 clean: ## Remove virtual environments, builds and caches
-	rm -rf .venv .venv-* .bench .sealane tests/legacy/.sealane .aws-sam .hypothesis tests/conformance/node_modules build dist .mypy_cache .pytest_cache .ruff_cache layers/sealane/*.egg-info
-	find functions layers tests -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf .venv .venv-* .bench .sealane examples/*/.sealane tests/legacy/.sealane .aws-sam examples/*/.aws-sam .hypothesis tests/conformance/node_modules build dist .mypy_cache .pytest_cache .ruff_cache layers/sealane/*.egg-info
+	find functions layers examples tests -name __pycache__ -prune -exec rm -rf {} +
 
 # bin/pip is the last that there is of a new environment: one whose making was broken off is made again.
 define make_venv
