@@ -14,13 +14,15 @@ __all__ = ["console_variables", "link_environments", "make_project", "tracked"]
 
 _OWN: Final = ".venv-legacy" if LEGACY else ".venv"
 _PREFIX: Final = Path(sys.prefix)
-_ENVIRONMENTS: Final = {".venv": (".run", ".test"), ".venv-legacy": (".test",), ".venv-sam": (".sam",)}
-"""Environments, with the files by which `make` knows that there is nothing to install."""
+_ENVIRONMENTS: Final = (".venv", ".venv-legacy", ".venv-sam")
+_MARKS: Final = {".installed", ".run", ".sam", ".test"}
+"""Files of an environment by which `make` knows that there is nothing to install."""
 
 
 def tracked(root: Path = ROOT) -> list[Path]:
     """Every file that git tracks, relative to the repository's folder."""
-    command = ["git", "ls-files", "-z"]
+    # Whoever owns the folder, which is not always who runs the tests in it.
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-z"]
     listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)  # noqa: S603 - our own
     return [Path(name) for name in listed.stdout.split("\0") if name]
 
@@ -35,14 +37,14 @@ def make_project(folder: Path) -> None:
 
 def link_environments(folder: Path) -> None:
     """Gives a project's folder the environments of this test run, as `make` would have made them there."""
-    for name, marks in _ENVIRONMENTS.items():
+    for name in _ENVIRONMENTS:
         there = _PREFIX if name == _OWN else _PREFIX.parent / name
         if there.is_dir():
             (folder / name).mkdir()
             for each in there.iterdir():
-                if each.name not in marks:
+                if each.name not in _MARKS:
                     (folder / name / each.name).symlink_to(each)
-            for mark in marks:
+            for mark in _MARKS:
                 (folder / name / mark).touch()
 
 

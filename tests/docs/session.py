@@ -1,7 +1,9 @@
 """One reading of a document, from its first block to its last, by somebody who does all that it says."""
 
 import json
+import re
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -147,14 +149,12 @@ class _Session:
 
     def _start(self, command: str, expected: list[str], block: Block, line: int) -> None:
         deadline = time.monotonic() + PORT_FREE
-        while True:
-            server = Server(command, self._shell.folder, self._variables, self._folder / f"{line}.log")
-            self._stack.callback(server.stop)
-            started = server.prints(expected)
-            if started or "is taken" not in server.output or time.monotonic() > deadline:
-                break
-            time.sleep(2)
-        if not started:
+        port = re.search(r"127\.0\.0\.1:(\d+)", _text(expected))
+        while port and _is_taken(int(port[1])) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        server = Server(command, self._shell.folder, self._variables, self._folder / f"{line}.log")
+        self._stack.callback(server.stop)
+        if not server.prints(expected):
             raise block.wrong(f"$ {command}\n\nexpected first:\n{_text(expected)}\n\nseen:\n{server.output}", line)
         for word in server.output.split("Serving ")[1:2]:
             self._url = word.split()[0]
@@ -184,8 +184,10 @@ class _Session:
             raise block.wrong(f"\n\n{failure}")
 
     def _start_python(self) -> "subprocess.Popen[str]":
-        # The project's own functions and packages, not the repository's.
-        path = self._function_variables["PYTHONPATH"].replace(str(ROOT), str(self._project))
+        # The functions and packages of the project that the shell is in, not the repository's.
+        here = self._shell.folder
+        project = next(each for each in (here, *here.parents) if (each / "template.yaml").exists())
+        path = self._function_variables["PYTHONPATH"].replace(str(ROOT), str(project))
         python = subprocess.Popen(  # noqa: S603 - our own
             [sys.executable, "-P", str(Path(__file__).with_name("interpreter.py"))],
             cwd=self._shell.folder,
@@ -233,6 +235,11 @@ class _Session:
         self._shell.stop()
         if self._python:
             self._python.kill()
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _text(expected: list[str]) -> str:
