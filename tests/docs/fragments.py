@@ -7,13 +7,22 @@ import yaml
 
 from sealane.local.template import _Loader
 
-__all__ = ["merged"]
+__all__ = ["load", "merged"]
+
+
+def load(text: str) -> Any:
+    """What YAML says, with CloudFormation's short forms.
+
+    Raises:
+        yaml.MarkedYAMLError: it is none.
+    """
+    return yaml.load(text, _Loader)  # noqa: S506 - a safe one
 
 
 def merged(template: Path, fragment: str) -> dict[str, Any]:
     """The template with a fragment in it, whose members add to mappings and replace all else."""
-    loaded: dict[str, Any] = _over(*(yaml.load(text, _Loader) for text in (template.read_text("utf-8"), fragment)))  # noqa: S506
-    return loaded
+    whole: dict[str, Any] = _over(load(template.read_text("utf-8")), load(fragment))
+    return whole
 
 
 def _over(old: Any, new: Any) -> Any:

@@ -24,7 +24,7 @@ from sealane.local.process import Folder, folder_of_run, variables
 from sealane.local.template import load_template
 from tests.docs.blocks import ROOT, Block, WrongDocument, blocks
 from tests.docs.console import Server, Shell, commands, matches
-from tests.docs.fragments import merged
+from tests.docs.fragments import load, merged
 from tests.docs.project import console_variables, link_environments, make_project, tracked
 from tests.docs.wire import agrees, filled, send
 
@@ -40,7 +40,7 @@ PORT_FREE: Final = 60
 _PARSERS: Final[Mapping[str, Callable[[str], object]]] = {
     "json": json.loads,
     "toml": tomllib.loads,
-    "yaml": yaml.safe_load,
+    "yaml": load,
 }
 
 
@@ -204,10 +204,11 @@ class _Session:
         if parse := _PARSERS.get(block.language):
             try:
                 parse(block.source)
-            except (ValueError, yaml.YAMLError) as error:
+            except (ValueError, yaml.MarkedYAMLError) as error:
                 raise block.wrong(str(error)) from None
 
     def _merge(self, block: Block) -> None:
+        self._parse(block)
         path = self._project / "merged.json"
         path.write_text(json.dumps(merged(self._project / "template.yaml", block.source)))
         command = f"sam validate --lint --template {shlex.quote(str(path))}"
