@@ -14,7 +14,7 @@
 | `json response` | is the next message that came back; `"..."` is any value, and `"...": "..."` any further members |
 | `text` | a picture |
 
-A server takes over what is written in its own time: what it is asked about has to be written before it starts.
+What is written into the folder of a function that a server has is served when the next block comes.
 
 With `sdk=1` a block belongs to a session and a project of their own, with generation 1 of the SDK. What a page does not
 show, but its blocks need, is in a comment that begins with `<!-- setup:` and the info string.

@@ -8,7 +8,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.docs.blocks import Block
@@ -17,6 +17,8 @@ __all__ = ["Server", "Shell", "commands", "matches"]
 
 SERVER_STARTS = 60
 """Seconds that a server may take until it has printed what its block shows."""
+NOTICES = 10
+"""Seconds that a server may take until it notices a changed file."""
 _SAM_HELP: dict[str, tuple[int, str]] = {}
 """What `sam` says of its commands, for it takes a second to say it."""
 
@@ -149,6 +151,15 @@ class Server:
         """What it has printed so far."""
         return self._log.read_text()
 
+    @property
+    def url(self) -> str:
+        """URL of the endpoint that it says it serves.
+
+        Raises:
+            IndexError: it says nothing of that.
+        """
+        return self.output.split("Serving ")[1].split()[0]
+
     def prints(self, expected: list[str]) -> bool:
         """Waits until it has printed this; False when it prints something else, or ends."""
         deadline = time.monotonic() + SERVER_STARTS
@@ -157,6 +168,16 @@ class Server:
                 return matches(expected, self.output, begins=True)
             time.sleep(0.05)
         return True
+
+    @contextmanager
+    def taking_over(self, path: Path) -> Iterator[None]:
+        """Waits until it has noticed what becomes of a file in the block, if it ever does: what follows will show."""
+        notice = f"{path.name} has changed"
+        before = self.output.count(notice)
+        yield
+        deadline = time.monotonic() + NOTICES
+        while self.output.count(notice) == before and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """Ends it as Ctrl-C does, and by force if that does not help."""

@@ -10,7 +10,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,7 +101,7 @@ class _Session:
         self._shell = Shell(project, self._variables)
         stack.callback(self._shell.stop)
         self._python: subprocess.Popen[str] | None = None
-        self._url: str | None = None
+        self._server: Server | None = None
         self._answers: list[Any] = []
         self._waiting: list[Any] = []
         # Whatever hangs is found out by those who wait for it: they read an end.
@@ -138,7 +138,7 @@ class _Session:
                 raise block.wrong(f"$ {command}\n\nexpected:\n{_text(expected)}\n\nseen:\n{seen}", line)
             if (status != 0) != ("fails" in block.words and line == typed[-1][0]):
                 raise block.wrong(f"$ {command}\n\nexit status {status}; seen:\n{seen}", line)
-            if command.startswith("sealane new"):
+            if "sealane new " in command:
                 for made in self._shell.folder.glob("*/Makefile"):
                     if not (made.parent / ".venv").exists():
                         link_environments(made.parent)
@@ -152,12 +152,10 @@ class _Session:
         port = re.search(r"127\.0\.0\.1:(\d+)", _text(expected))
         while port and _is_taken(int(port[1])) and time.monotonic() < deadline:
             time.sleep(0.2)
-        server = Server(command, self._shell.folder, self._variables, self._folder / f"{line}.log")
+        server = self._server = Server(command, self._shell.folder, self._variables, self._folder / f"{line}.log")
         self._stack.callback(server.stop)
         if not server.prints(expected):
             raise block.wrong(f"$ {command}\n\nexpected first:\n{_text(expected)}\n\nseen:\n{server.output}", line)
-        for word in server.output.split("Serving ")[1:2]:
-            self._url = word.split()[0]
 
     def _look_up(self, block: Block) -> None:
         for line, command, _ in commands(block):
@@ -167,7 +165,8 @@ class _Session:
     def _write(self, block: Block) -> None:
         path = self._shell.folder / block.words["file"]
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(block.source, "utf-8")
+        with self._server.taking_over(path) if self._server and "functions" in path.parts else nullcontext():
+            path.write_text(block.source, "utf-8")
         if path.suffix == ".py":
             self._run(block, **{"import": str(path)})
         else:
@@ -217,12 +216,12 @@ class _Session:
             raise block.wrong(seen)
 
     def _ask(self, block: Block) -> None:
-        if self._url is None:
+        if self._server is None:
             self._start("sealane run --port 0", ["...", "Serving ..."], block, block.line)
-        assert self._url
+        assert self._server
         try:
-            came = send(self._url, filled(json.loads(block.source), self._answers))
-        except (ValueError, KeyError, httpx2.HTTPError) as error:
+            came = send(self._server.url, filled(json.loads(block.source), self._answers))
+        except (ValueError, LookupError, httpx2.HTTPError) as error:
             raise block.wrong(repr(error)) from None
         self._answers = [*came, *self._answers]
         self._waiting = came
