@@ -424,6 +424,7 @@ def test_run_serves_until_told_to_stop(tmp_path: Path, ending: signal.Signals) -
     lines = iter(process.stdout.readline, "")
     assert "StatelessFunction 1 | initialised\n" in lines
     url = next(line for line in lines if line.startswith("Serving ")).split()[1]
+    assert next(lines) == "Configuration for MCP clients:\n"
     assert json.loads(next(lines)) == {"mcpServers": {"sealane": {"type": "http", "url": url}}}
     port = int(url.split(":")[2].partition("/")[0])
     connection = http.client.HTTPConnection("127.0.0.1", port)

@@ -58,6 +58,7 @@ class Terminal:
         for name, url in list(gateway.urls.items())[1:]:
             self._print(Text(f"Serving {url} ({name})"))
         self._print(Text.assemble("Serving ", (gateway.url, "bold"), " (Ctrl-C stops)"))
+        self._print(Text("Configuration for MCP clients:"))
         self._print(Text(json.dumps(configuration)))
 
     def show(self, record: Record) -> None:
