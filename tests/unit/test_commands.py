@@ -1,7 +1,10 @@
-"""Commands of `sealane` that come from elsewhere, by entry points."""
+"""The program `sealane`, and its commands that come from elsewhere, by entry points."""
 
+import os
+import subprocess
 import sys
-from importlib.metadata import EntryPoint, EntryPoints
+from importlib.metadata import EntryPoint, EntryPoints, version
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -41,3 +44,16 @@ def test_commands_are_found_by_their_entry_points(
     assert CliRunner().invoke(app, ["greet", "hello"]).output == "Hello!\n"
     # One that is no more takes no other with it.
     assert "the command gone cannot be loaded" in capsys.readouterr().err
+
+
+def test_the_program_tells_its_version() -> None:
+    assert CliRunner().invoke(cli.app, ["--version"]).output == f"{version('sealane')}\n"
+
+
+def test_without_its_extra_it_says_what_to_install() -> None:
+    packages = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "layers" / "sealane")}
+    command = [sys.executable, "-S", "-m", "sealane", "--version"]
+    told = subprocess.run(command, env=packages, capture_output=True, text=True, check=False)  # noqa: S603
+    assert told.returncode == 1
+    assert told.stderr.endswith(" here: pip install 'sealane[local]'\n")
+    assert "Traceback" not in told.stderr

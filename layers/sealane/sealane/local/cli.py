@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from contextlib import suppress
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -35,8 +35,18 @@ def add_commands(app: typer.Typer) -> None:
 add_commands(app)
 
 
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        print(version("sealane"))
+        raise typer.Exit
+
+
 @app.callback()
-def sealane() -> None:
+def sealane(
+    tell_version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """An MCP server on AWS Lambda behind API Gateway."""
 
 
