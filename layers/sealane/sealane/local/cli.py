@@ -12,6 +12,7 @@ import typer
 from sealane.local.errors import LocalError
 from sealane.local.gateway import LocalGateway
 from sealane.local.keys import keys
+from sealane.local.project import new, update
 from sealane.local.smoke import smoke
 from sealane.local.terminal import Terminal, complain
 
@@ -21,6 +22,8 @@ COMMANDS: Final = "sealane.commands"
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(keys, name="keys")
 app.command()(smoke)
+app.command()(new)
+app.command()(update)
 
 
 def add_commands(app: typer.Typer) -> None:
