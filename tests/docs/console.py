@@ -152,13 +152,10 @@ class Server:
         return self._log.read_text()
 
     @property
-    def url(self) -> str:
-        """URL of the endpoint that it says it serves.
-
-        Raises:
-            IndexError: it says nothing of that.
-        """
-        return self.output.split("Serving ")[1].split()[0]
+    def url(self) -> str | None:
+        """URL of the endpoint that it says it serves, None where it says nothing of that."""
+        found = re.search(r"^Serving (\S+)", self.output, re.MULTILINE)
+        return found[1] if found else None
 
     def prints(self, expected: list[str]) -> bool:
         """Waits until it has printed this; False when it prints something else, or ends."""

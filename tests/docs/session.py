@@ -152,10 +152,12 @@ class _Session:
         port = re.search(r"127\.0\.0\.1:(\d+)", _text(expected))
         while port and _is_taken(int(port[1])) and time.monotonic() < deadline:
             time.sleep(0.2)
-        server = self._server = Server(command, self._shell.folder, self._variables, self._folder / f"{line}.log")
+        server = Server(command, self._shell.folder, self._variables, self._folder / f"{line}.log")
         self._stack.callback(server.stop)
         if not server.prints(expected):
             raise block.wrong(f"$ {command}\n\nexpected first:\n{_text(expected)}\n\nseen:\n{server.output}", line)
+        if server.url:
+            self._server = server
 
     def _look_up(self, block: Block) -> None:
         for line, command, _ in commands(block):
@@ -219,9 +221,10 @@ class _Session:
         if self._server is None:
             self._start("sealane run --port 0", ["...", "Serving ..."], block, block.line)
         assert self._server
+        assert self._server.url
         try:
             came = send(self._server.url, filled(json.loads(block.source), self._answers))
-        except (ValueError, LookupError, httpx2.HTTPError) as error:
+        except (ValueError, KeyError, httpx2.HTTPError) as error:
             raise block.wrong(repr(error)) from None
         self._answers = [*came, *self._answers]
         self._waiting = came
