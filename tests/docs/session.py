@@ -138,10 +138,8 @@ class _Session:
                 raise block.wrong(f"$ {command}\n\nexpected:\n{_text(expected)}\n\nseen:\n{seen}", line)
             if (status != 0) != ("fails" in block.words and line == typed[-1][0]):
                 raise block.wrong(f"$ {command}\n\nexit status {status}; seen:\n{seen}", line)
-            if "sealane new " in command:
-                for made in self._shell.folder.glob("*/Makefile"):
-                    if not (made.parent / ".venv").exists():
-                        link_environments(made.parent)
+            if "sealane new " in command and not status:
+                link_environments(self._shell.folder / seen.partition(" is made")[0])
 
     def _serve(self, block: Block) -> None:
         [(line, command, expected)] = commands(block)
