@@ -76,6 +76,10 @@ def make_server() -> MCPServer:
     def echo(text: str) -> str:
         return text
 
+    @server.tool()
+    def half() -> str:
+        return "half a pair: \ud83d"
+
     @server.tool(name="café")
     def cafe() -> str:
         return "un café"
@@ -417,6 +421,14 @@ def test_e5_slow_tool_answers_json_in_json_mode(era: str, shape: Shape) -> None:
 
 
 # Shape of the answer
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("name", "text"), [("café", "un café"), ("half", "half a pair: \ud83d")])
+def test_text_beyond_ascii_comes_as_it_is(name: str, text: str, shape: Shape) -> None:
+    headers, body = call("modern", name)
+    headers["Mcp-Name"] = f"=?base64?{base64.b64encode(name.encode()).decode()}?="
+    assert text_of(ask(HANDLER, (headers, body), shape)) == text
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])

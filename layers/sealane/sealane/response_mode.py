@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
+from pydantic_core import PydanticSerializationError
 from starlette.datastructures import Headers
 from starlette.types import Message, Send
 
@@ -180,7 +181,11 @@ class ResponseShaper:
 
 def _dumped(message: JSONRPCResponse | JSONRPCError | JSONRPCNotification) -> bytes:
     """A message as it is sent."""
-    return json.dumps(message.model_dump(mode="json", by_alias=True, exclude_none=True), separators=(",", ":")).encode()
+    try:
+        return message.model_dump_json(by_alias=True, exclude_none=True).encode()
+    except PydanticSerializationError:
+        # Half a surrogate pair, which is nothing in UTF-8 but an escape in JSON.
+        return json.dumps(message.model_dump(mode="json", by_alias=True, exclude_none=True)).encode()
 
 
 def _event(message: bytes) -> bytes:
