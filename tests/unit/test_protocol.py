@@ -394,6 +394,14 @@ def test_p11_prompt_or_resource_that_needs_the_client_tells_its_author_what_to_d
     assert "legacy lane" in answer.json["error"]["message"]
 
 
+@pytest.mark.parametrize("tool", ["elicits", "elicits_by_session", "samples", "lists_roots"])
+def test_p11_tool_that_calls_a_modern_client_back_tells_its_author_what_to_do(tool: str) -> None:
+    capabilities: Message = {"elicitation": {"form": {}}, "sampling": {}, "roots": {}}
+    answer = ask(HANDLER, modern("tools/call", client_capabilities=capabilities, name=tool))
+    assert (answer.status, answer.json["error"]["code"]) == (400, -32600)
+    assert "input_required" in answer.json["error"]["message"]
+
+
 def test_p11_modern_client_is_asked() -> None:
     request = modern("tools/call", client_capabilities={"elicitation": {"form": {}}}, name="requires_input")
     assert ask(HANDLER, request).json["result"]["resultType"] == "input_required"

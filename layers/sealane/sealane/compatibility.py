@@ -27,15 +27,10 @@ from starlette.types import Receive, Scope, Send
 from sealane.era import UNPARSABLE
 from sealane.errors import RequestRejected
 from sealane.options import Legacy
-from sealane.stateless import rejected
+from sealane.stateless import NO_BACK_CHANNEL, rejected
 
 __all__ = ["check_method", "explain_unreachable_client", "is_only_acknowledged", "serve"]
 
-_NO_BACK_CHANNEL: Final = (
-    "{method} needs a client that the server can call back, and this server keeps no session. "
-    "To the author: return input_required (InputRequiredResult, or a Resolve(...) parameter), which clients of "
-    "revision 2026-07-28 answer, or serve this server with the legacy lane."
-)
 _UNREADABLE_RESULT: Final = (
     "This result is input_required, which clients of this protocol revision cannot read. "
     "To the author: check RequestContext.era, or serve this server with the legacy lane."
@@ -106,7 +101,7 @@ def _explaining(method: str, entry: HandlerEntry[Any]) -> Any:
         try:
             result = await entry.handler(ctx, params)
         except NoBackChannelError as error:
-            return _unreachable(method, _NO_BACK_CHANNEL.format(method=error.method))
+            return _unreachable(method, NO_BACK_CHANNEL.format(method=error.method))
         if isinstance(result, InputRequiredResult) or (isinstance(result, Mapping) and is_input_required(result)):
             return _unreachable(method, _UNREADABLE_RESULT)
         return result

@@ -28,6 +28,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
 from mcp_types import (
     HEADER_MISMATCH,
+    ErrorData,
     JSONRPCError,
     JSONRPCNotification,
     JSONRPCRequest,
@@ -43,8 +44,13 @@ from sealane.errors import INVALID_REQUEST, RequestRejected, error_response
 from sealane.gateway.events import BUFFERED_KEY
 from sealane.response_mode import ResponseShaper
 
-__all__ = ["ModernCall", "check_media_types", "modern_call", "rejected", "serve"]
+__all__ = ["NO_BACK_CHANNEL", "ModernCall", "check_media_types", "modern_call", "rejected", "serve"]
 
+NO_BACK_CHANNEL: Final = (
+    "{method} needs a client that the server can call back, and this server keeps no session. "
+    "To the author: return input_required (InputRequiredResult, or a Resolve(...) parameter), which clients of "
+    "revision 2026-07-28 answer, or serve this server with the legacy lane."
+)
 _NOT_A_MESSAGE: Final = "The body must be a single JSON-RPC request or notification"
 
 
@@ -153,10 +159,11 @@ async def serve(
             result = await serve_one(
                 server, context, called.method, called.params, connection=connection, lifespan_state=state
             )
+        except NoBackChannelError as error:
+            unreachable = ErrorData(code=INVALID_REQUEST, message=NO_BACK_CHANNEL.format(method=error.method))
+            answer: JSONRPCResponse | JSONRPCError = JSONRPCError(jsonrpc="2.0", id=called.id, error=unreachable)
         except Exception as error:
-            answer: JSONRPCResponse | JSONRPCError = JSONRPCError(
-                jsonrpc="2.0", id=called.id, error=modern_error_data(error)
-            )
+            answer = JSONRPCError(jsonrpc="2.0", id=called.id, error=modern_error_data(error))
         else:
             answer = JSONRPCResponse(jsonrpc="2.0", id=called.id, result=result)
         await shaper.answer(answer)
