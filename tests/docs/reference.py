@@ -48,7 +48,7 @@ from mcp.server.mcpserver import MCPServer
 
 <!-- setup: python
 import anyio
-from sealane.policy.principal import Principal, principal_context
+from sealane import Principal, principal_context
 
 caller = principal_context(Principal("a-client"))
 caller.__enter__()

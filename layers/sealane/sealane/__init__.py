@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sealane.policy.bearer import BearerAuth
     from sealane.policy.cors import Cors
     from sealane.policy.gateway_auth import GatewayAuth
-    from sealane.policy.principal import Principal, current_principal
+    from sealane.policy.principal import Principal, current_principal, principal_context
     from sealane.routing import LegacyFunction, RoutedHandler, route_by_era
     from sealane.state.changes import publish_change
     from sealane.state.deadline import seconds_left
@@ -74,6 +74,7 @@ __all__ = [
     "is_legacy_request",
     "logger",
     "once",
+    "principal_context",
     "publish_change",
     "route_by_era",
     "seconds_left",
@@ -119,6 +120,7 @@ _MODULES = {
     "is_legacy_request": "sealane.era",
     "logger": "sealane.logs",
     "once": "sealane.state.once",
+    "principal_context": "sealane.policy.principal",
     "publish_change": "sealane.state.changes",
     "route_by_era": "sealane.routing",
     "seconds_left": "sealane.state.deadline",

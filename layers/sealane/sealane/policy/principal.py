@@ -29,7 +29,11 @@ def current_principal() -> Principal | None:
 
 @contextmanager
 def principal_context(principal: Principal | None) -> Iterator[None]:
-    """Make `principal` what `current_principal` returns inside the block."""
+    """Make `principal` what `current_principal` returns inside the block, as scripts and tests need it.
+
+    Args:
+        principal: whose data is used; `None` for nobody's.
+    """
     token = _principal.set(principal)
     try:
         yield
