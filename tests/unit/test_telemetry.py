@@ -513,18 +513,18 @@ def test_a_caller_is_a_keyed_hash(log: Log, monkeypatch: pytest.MonkeyPatch) -> 
         principal: str = log.requests[-1]["principal"]
         return principal
 
-    ada = seen("ada")
-    assert len(ada) == 16
-    assert ada == seen("ada") != seen("bob")
+    zoe = seen("zoe")
+    assert len(zoe) == 16
+    assert zoe == seen("zoe") != seen("bob")
     monkeypatch.setattr(telemetry, "_environment", telemetry._Environment())
-    assert seen("ada") == ada
+    assert seen("zoe") == zoe
     monkeypatch.setenv("SEALANE_LOG_KEY", "another key")
     monkeypatch.setattr(telemetry, "_environment", telemetry._Environment())
-    assert seen("ada") != ada
+    assert seen("zoe") != zoe
     monkeypatch.delenv("SEALANE_LOG_KEY")
     monkeypatch.setattr(telemetry, "_environment", telemetry._Environment())
-    assert seen("ada") != ada
-    for name in ("ada", "bob", "client-1", "https://i", PLANTED):
+    assert seen("zoe") != zoe
+    for name in ("zoe", "bob", "client-1", "https://i", PLANTED):
         assert name not in log.text
 
 

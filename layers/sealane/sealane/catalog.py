@@ -1,5 +1,7 @@
 """Tools, prompts and resources described once, served by every fresh server."""
 
+import functools
+import json
 import weakref
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
@@ -9,6 +11,7 @@ from mcp.server.mcpserver import MCPServer, ResourceSecurity
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.resources import DEFAULT_RESOURCE_SECURITY, Resource, ResourceTemplate
 from mcp.server.mcpserver.tools import Tool
+from mcp.shared.inbound import X_MCP_HEADER_KEY
 from mcp_types import (
     Completion,
     CompletionArgument,
@@ -86,6 +89,7 @@ class Catalog:
     ) -> None:
         described = MCPServer("catalog", tools=tools, resource_security=resource_security, subscriptions=False)
         self._described = described
+        self._has_param_headers: dict[str, bool] = {}
         self._scopes: dict[str, tuple[str, ...]] = {}
         self.add_tool = described.add_tool
         self.resource = described.resource
@@ -151,7 +155,9 @@ class Catalog:
             resources=kept(described._resource_manager.list_resources()),
             **options,
         )
-        _withheld[server] = withheld
+        if withheld:
+            _withheld[server] = withheld
+        server._lowlevel_server.get_tool_input_schema = functools.partial(self._schema_with_param_headers, server)
         for template in kept(described._resource_manager.list_templates()):
             server._resource_manager._templates[template.uri_template] = template
         for prompt in kept(described._prompt_manager.list_prompts()):
@@ -161,3 +167,13 @@ class Catalog:
                 "completion/complete", completion.params_type, completion.handler
             )
         return server
+
+    def _schema_with_param_headers(self, server: MCPServer[Any], name: str) -> dict[str, Any] | None:
+        """The input schema of a tool of `server`, if calls of it have `Mcp-Param-*` headers, which the SDK compares."""
+        tool = server._tool_manager.get_tool(name)
+        if tool is not None and tool is self._described._tool_manager.get_tool(name):
+            if name not in self._has_param_headers:
+                self._has_param_headers[name] = X_MCP_HEADER_KEY in json.dumps(tool.parameters)
+            if not self._has_param_headers[name]:
+                return None
+        return None if tool is None else tool.parameters

@@ -17,7 +17,7 @@ from aws_lambda_powertools.logging.filters import SuppressFilter
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 from aws_lambda_powertools.logging.types import LogRecord
 
-from sealane.telemetry import SERVICE_VARIABLE, current, has_served
+from sealane.telemetry import REQUEST_FIELDS, REQUESTS, SERVICE_VARIABLE, current, has_served
 
 __all__ = ["logger", "sample", "take_over"]
 
@@ -54,6 +54,8 @@ class _Formatter(LambdaPowertoolsFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
+        if record.name == REQUESTS:
+            return self._request_line(record)
         error = record.exc_info[1] if record.exc_info else None
         if (error is not None or record.name == "asyncio") and has_served() and not _is_development():
             # Other handlers have the same record.
@@ -68,6 +70,18 @@ class _Formatter(LambdaPowertoolsFormatter):
                 # Behind the scheme of a resource's URI are arguments.
                 record.args = tuple(each.partition("://")[0] if isinstance(each, str) else each for each in record.args)
         return super().format(record)
+
+    def _request_line(self, record: logging.LogRecord) -> str:
+        """The line of a request, as the library would make it, whose way to it is most of what the line costs."""
+        own = {
+            "level": record.levelname,
+            "location": f"{record.funcName}:{record.lineno}",
+            "message": record.getMessage(),
+            "timestamp": self.formatTime(record),
+            "xray_trace_id": self._get_latest_trace_id(),
+        }
+        line = {**self.log_format, **own, **{name: getattr(record, name) for name in REQUEST_FIELDS}}
+        return self.serialize(self._strip_none_records(line))
 
     def serialize(self, log: LogRecord) -> str:
         """A line with the keys of the request, behind its own, which win."""

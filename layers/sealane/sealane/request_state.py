@@ -292,6 +292,8 @@ def _rounds(
     Answers without one are in the second, for a server that turns out to ask just that and to remember nothing.
     """
     params = dict(ctx.params or {})
+    if "requestState" not in params and "inputResponses" not in params:
+        return ctx, None
     opened = params.pop("requestState", None)
     if opened is None and params.get("inputResponses") is not None:
         unanswered = {name: value for name, value in params.items() if name != "inputResponses"}

@@ -66,10 +66,16 @@ class ResponseShaper:
         """Take the answer, under the HTTP status that the protocol gives it."""
         body = _dumped(message)
         status = ERROR_CODE_HTTP_STATUS.get(message.error.code, 200) if isinstance(message, JSONRPCError) else 200
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         async with self._opening:
-            await self.send({"type": "http.response.start", "status": status, "headers": headers})
-            await self.send({"type": "http.response.body", "body": body, "more_body": False})
+            if self._finished:
+                return
+            self._finished = True
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            if self._opened or (self._mode == "sse" and status == 200):
+                status, headers, body = 200, _EVENT_STREAM_HEADERS, _event(body)
+            if not self._opened:
+                await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     async def open_in_time(self) -> None:
         """Open the stream of an answer that will be one, when its first comment line is due."""
@@ -118,9 +124,10 @@ class ResponseShaper:
 
     async def close(self) -> None:
         """End the comment lines and what else runs beside; to be called whatever became of the answer."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _start(self, message: Message) -> None:
         media_type = Headers(raw=message["headers"]).get("content-type", "")

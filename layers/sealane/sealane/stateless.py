@@ -109,7 +109,8 @@ def modern_call(request: Request, message: object) -> ModernCall | None:
                 return None
     except ValidationError:
         raise RequestRejected(400, INVALID_REQUEST, _NOT_A_MESSAGE) from None
-    if duplicated := find_duplicated_routing_header(request.headers.items()):
+    names = ((name.decode("latin-1"), "") for name, _ in request.scope["headers"] if name.startswith(b"mcp-"))
+    if duplicated := find_duplicated_routing_header(names):
         raise RequestRejected(400, HEADER_MISMATCH, f"{duplicated} header appears more than once: send it once")
     verdict = classify_inbound_request(message, headers=request.headers)
     if isinstance(verdict, InboundLadderRejection):

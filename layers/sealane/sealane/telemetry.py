@@ -4,6 +4,7 @@
 tokens or request state.
 """
 
+import functools
 import hmac
 import json
 import logging
@@ -54,6 +55,11 @@ KEY_VARIABLE: Final = "SEALANE_LOG_KEY"
 so that hashes of one environment are not those of another."""
 TRACING_VARIABLE: Final = "SEALANE_TRACING"
 """Where spans are sent: `off`, `xray` or `otlp`. Default: `off`."""
+
+REQUESTS: Final = __name__
+"""Logger of the lines of requests."""
+REQUEST_FIELDS: Final = ("status", "error_code", "refused_for", "reason", "duration_ms")
+"""What such a line has of its own; `None` where there is none."""
 
 _ALONE: Final[Dimension] = ("", "")
 _BESIDE_THE_TOTAL: Final = ("tool", "reason")
@@ -251,13 +257,7 @@ class Exchange:
         refused = self._refused_for is not None
         failed = not refused and not self.left and (self._error is not None or status is None or status >= 500)
         reason = self._reason or (None if self._error is None else str(self._error))
-        fields = {
-            "status": status,
-            "error_code": self._error,
-            "refused_for": self._refused_for,
-            "reason": reason,
-            "duration_ms": milliseconds,
-        }
+        fields = dict(zip(REQUEST_FIELDS, (status, self._error, self._refused_for, reason, milliseconds), strict=True))
         if refused:
             level, message = logging.WARNING, f"refused: {reason}"
         elif failed:
@@ -401,21 +401,32 @@ def _write(counts: Counts) -> None:
     namespace = os.environ.get(NAMESPACE_VARIABLE)
     if not namespace:
         return
-    of_dimension: defaultdict[Dimension, dict[str, float]] = defaultdict(dict)
+    of_dimension: defaultdict[Dimension, dict[Metric, float]] = defaultdict(dict)
     for (dimension, metric), amount in counts.items():
         of_dimension[dimension][metric] = amount
-    service = {"service": os.environ.get(SERVICE_VARIABLE, "sealane")}
+    service = os.environ.get(SERVICE_VARIABLE, "sealane")
+    now = time.time_ns() // 1_000_000
     lines = ""
     for (name, value), amounts in of_dimension.items():
-        values = {**service, name: value} if name else service
-        directive = {
-            "Namespace": namespace,
-            "Dimensions": [["service"], [*values]] if name in _BESIDE_THE_TOTAL else [[*values]],
-            "Metrics": [{"Name": each, "Unit": "Milliseconds" if each == "Latency" else "Count"} for each in amounts],
-        }
-        about = {"Timestamp": time.time_ns() // 1_000_000, "CloudWatchMetrics": [directive]}
-        lines += _as_json({"_aws": about, **values, **amounts}) + "\n"
+        values = {"service": service, name: value} if name else {"service": service}
+        directive = _directive(namespace, name, tuple(amounts))
+        lines += (
+            f'{{"_aws":{{"Timestamp":{now},"CloudWatchMetrics":[{directive}]}},{_as_json({**values, **amounts})[1:]}\n'
+        )
     sys.stdout.write(lines)
+
+
+@functools.lru_cache(maxsize=64)
+def _directive(namespace: str, name: str, metrics: tuple[Metric, ...]) -> str:
+    """What tells CloudWatch which values of a line are metrics, in which dimensions: few lines differ in it."""
+    dimensions = ["service", name] if name else ["service"]
+    return _as_json(
+        {
+            "Namespace": namespace,
+            "Dimensions": [["service"], dimensions] if name in _BESIDE_THE_TOTAL else [dimensions],
+            "Metrics": [{"Name": each, "Unit": "Milliseconds" if each == "Latency" else "Count"} for each in metrics],
+        }
+    )
 
 
 def _put(keys: dict[str, Any], key: str, value: object) -> None:

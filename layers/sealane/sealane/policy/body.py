@@ -1,6 +1,6 @@
 """The request body, read once and never beyond its limit, and given to whoever reads it again."""
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
 from sealane.errors import INVALID_REQUEST, RequestRejected
@@ -26,14 +26,16 @@ async def read_body(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > limit:
         raise _too_large(limit)
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > limit:
+    body, more = bytearray(), True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        if len(body) > limit:
             raise _too_large(limit)
-        chunks.append(chunk)
-    return b"".join(chunks)
+        more = message.get("more_body", False)
+    return bytes(body)
 
 
 def receive_again(body: bytes, receive: Receive) -> Receive:

@@ -1,5 +1,6 @@
 """Which `Host` names are served: the defence against DNS rebinding (MCP transports, "Security Warning")."""
 
+import functools
 import re
 from collections.abc import Collection
 from typing import Final
@@ -26,6 +27,7 @@ _AWS_NAME: Final = re.compile(
 )
 
 
+@functools.lru_cache(maxsize=64)
 def hostname_of(authority: str) -> str | None:
     """The host name of a `Host` value or authority: lower case, no port, no brackets; `None` when malformed."""
     match = _AUTHORITY.fullmatch(authority)
@@ -44,6 +46,7 @@ def endpoint_hostname(scope: Scope) -> str | None:
     return server[0].lower() if server else None
 
 
+@functools.lru_cache(maxsize=64)
 def aws_name(endpoint: str | None) -> str | None:
     """`endpoint` when it is a name that AWS gave to an API or function URL, else `None`."""
     return endpoint if endpoint and _AWS_NAME.fullmatch(endpoint) else None
