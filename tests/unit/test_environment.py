@@ -207,3 +207,29 @@ def test_a_child_that_was_forked_takes_nothing_from_the_environment() -> None:
     for _ in range(20):
         environment_loop().run(asyncio.wait_for(asyncio.to_thread(int), 1))
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError, ValueError])
+def test_the_loop_goes_on_after_what_ends_a_call(error: type[BaseException]) -> None:
+    async def fail() -> None:
+        raise error
+
+    for _ in range(3):
+        with pytest.raises(error):
+            environment_loop().run(fail())
+        assert environment_loop().run(asyncio.sleep(0.01, "goes on")) == "goes on"
+
+
+def test_the_loop_goes_on_after_a_call_that_cancels_all_else() -> None:
+    async def cancel_all_else() -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0.01)
+
+    environment_loop().run(cancel_all_else())
+    threads = {
+        ask(handler, modern("tools/call", name="thread", arguments={})).json["result"]["content"][0]["text"]
+        for _ in range(20)
+    }
+
+    assert len(threads) == 1

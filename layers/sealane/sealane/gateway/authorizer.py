@@ -1,13 +1,12 @@
 """The Lambda authorizer of a REST API: API Gateway asks it whose token a request has, and keeps the answer."""
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
-from contextvars import copy_context
 from typing import Any, Final
 
 from sealane import telemetry
+from sealane.gateway.loop import environment_loop
 from sealane.policy.bearer import BearerAuth, TokenRefused, bearer_token
 from sealane.policy.caller import Caller
 
@@ -50,8 +49,6 @@ def create_authorizer(bearer: BearerAuth) -> Authorizer:
     """
 
     telemetry.start()
-    # A plain loop: this function has no anyio, and no threads of it to keep.
-    runner = asyncio.Runner()
 
     def authorize(event: Mapping[str, Any], context: object) -> dict[str, Any]:
         with telemetry.exchange(getattr(context, "aws_request_id", None)) as exchange:
@@ -60,8 +57,7 @@ def create_authorizer(bearer: BearerAuth) -> Authorizer:
             status = 500
             try:
                 stage = _stage(event)
-                token = bearer_token(_authorization(event))
-                caller = runner.run(bearer.verify(token), context=copy_context())
+                caller = environment_loop().run(bearer.verify(bearer_token(_authorization(event))))
                 exchange.identify(caller.principal)
                 if missing := bearer.missing_scopes(caller):
                     status = 403
