@@ -175,8 +175,9 @@ def document(results: Results) -> str:
             "",
             "Importing the SDK's server half runs its client half too, and builds some five hundred pydantic models. "
             "Sealane puts off what the SDK does not need for the request at hand: `mcp`'s own `__init__`, with the "
-            "client half behind it, runs when it is asked for a name; the wire models of a revision are built at its "
-            "first message; schemas are built when they are first used, and nothing searches for garbage meanwhile. "
+            "client half behind it, the OAuth server's routes and what seals request state run when they are asked for "
+            "a name; models, the SDK's and the wire models of a revision, are made one by one as they are asked for; "
+            "schemas are built when they are first used, and nothing searches for garbage meanwhile. "
             "All of it is one module, `sealane/import_cuts.py`, which says what still shows. It changes no byte of an "
             "answer (`tests/conformance/test_traffic.py` asks what the official suite asks, with and without) and no "
             "name of the SDK (`tests/unit/test_import_cuts.py`). It takes effect where `sealane` is imported before "

@@ -17,8 +17,7 @@ from app import handler
 def ask(name): return answer(handler(load_event(name), NO_CONTEXT)).messages[0]["result"]
 """
 STATE = """
-from types import ModuleType
-def has_run(*names): return [type(sys.modules.get(name)) is ModuleType for name in names]
+def has_run(*names): return [type(sys.modules.get(name, 0)).__name__ in ("module", "_Unfinished") for name in names]
 """
 
 
@@ -52,6 +51,22 @@ imported = [name for name in sys.modules if name.startswith(("mcp.client", "mcp.
     assert result["content"][0]["text"].startswith("Hello")
     assert imported == []
     assert run == [False, False, False, False, True]
+
+
+def test_a_modern_call_makes_the_models_and_runs_the_modules_that_it_needs() -> None:
+    made, run = told_by(f"""
+{HANDLER}
+ask("rest-call-hello")
+from pydantic import BaseModel
+def models(parent): return [parent, *(model for child in parent.__subclasses__() for model in models(child))]
+made = {{(model.__module__, model.__name__) for model in models(BaseModel)}}
+modules = ("mcp_types._types", "mcp_types._v2026_07_28")
+heavy = ("cryptography.hazmat.bindings", "mcp.server.auth.handlers", "sse_starlette.", "starlette.middleware.errors")
+run = [name for name in sys.modules if name.startswith(heavy)]
+[[(module, name) in made for module in modules for name in ("CallToolResult", "ListToolsRequest")], run]
+""")
+    assert made == [True, False, True, False]
+    assert run == []
 
 
 def test_importing_the_function_builds_no_models_of_a_revision() -> None:
@@ -95,10 +110,6 @@ def test_an_sdk_that_was_imported_before_stays_as_it_is() -> None:
 def test_every_name_of_the_sdk_is_what_it_is_without_cuts() -> None:
     cut, uncut = (output_of("-m", "tests.unit.sdk_names", cuts=cuts) for cuts in ("on", "off"))
     assert len(uncut) > 100
-    # The only exception: a type for pydantic alone, in a module that borrows it.
-    name = cut["mcp.server.elicitation"].pop("PrimitiveSchemaDefinition")
-    assert name.startswith("<sealane.import_cuts._Name")
-    assert uncut["mcp.server.elicitation"].pop("PrimitiveSchemaDefinition").startswith(f"{LEGACY_MODELS}.StringSchema")
     assert cut == uncut
 
 
@@ -119,6 +130,20 @@ PROGRAMS = [
     "from mcp_types import methods; sorted(map(str, methods.CLIENT_REQUESTS | {('a', 'b'): 1}))",
     "from mcp_types import methods; sorted(map(str, methods.SERVER_RESULTS.copy().values()))",
     "from mcp_types.methods import CLIENT_REQUESTS; ('ping', '2026-07-28') in CLIENT_REQUESTS",
+    "from mcp_types import *; sorted(globals())",
+    "import mcp_types; hasattr(mcp_types, 'len')",
+    "import mcp_types; [mcp_types.Tool.__module__, mcp_types.Tool is mcp_types._types.Tool]",
+    "import mcp_types._types as t; t.PingRequest; sorted(name for name in vars(t) if 'ping' in name)",
+    "import pickle, mcp_types; pickle.loads(pickle.dumps(mcp_types.PingRequest.__mro__[1])).__qualname__",
+    "import mcp_types, typing; sorted(map(repr, typing.get_type_hints(mcp_types.CallToolResult).items()))",
+    "import mcp_types; [mcp_types.Request.__parameters__, mcp_types._types.RequestParamsT.__module__].__repr__()",
+    "import mcp_types; mcp_types.client_request_adapter.validate_python({'method': 'ping'}).__class__.__name__",
+    "from mcp.server import Server; Server('a').streamable_http_app().routes[0].path",
+    "import mcp.server; sorted(dir(mcp.server.auth))",
+    "import mcp.server; mcp.server.auth.errors.__name__",
+    "import mcp.server.streamable_http as module; module.EventSourceResponse.__module__",
+    "from mcp.server.request_state import AESGCM, InvalidTag; [AESGCM.__name__, InvalidTag.__name__]",
+    "import cryptography.hazmat.primitives.ciphers as module; module.Cipher.__name__",
 ]
 
 
@@ -180,6 +205,41 @@ import sealane, mcp
 mcp.Client = 1
 [mcp.ClientSession.__name__, mcp.Client]
 """) == ["ClientSession", 1]
+
+
+def test_what_is_not_only_definitions_runs_as_it_is() -> None:
+    assert told_by("""
+import sealane
+from sealane import import_cuts
+import_cuts._CUT |= {"mcp.shared.inbound", "mcp_types.version"}
+import_cuts._BY_NAME += ("mcp.shared.inbound", "mcp_types.version")
+from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
+from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
+[ERROR_CODE_HTTP_STATUS[-32601], KNOWN_PROTOCOL_VERSIONS[-1]]
+""") == [404, "2026-07-28"]
+
+
+def test_many_threads_may_be_the_first_to_ask_for_a_definition() -> None:
+    assert told_by("""
+import sealane, mcp_types, threading, time
+from mcp.server.lowlevel import server
+from mcp_types import methods
+sys.setswitchinterval(1e-6)
+barrier, found, made = threading.Barrier(16), [], []
+def slow(cls, **options):
+    made.append(cls.__name__)
+    time.sleep(0.1)
+mcp_types.Result.__pydantic_init_subclass__ = classmethod(slow)
+def use(number):
+    barrier.wait()
+    own = [mcp_types.CallToolRequest, mcp_types.CreateTaskResult, server.Starlette]
+    own += [methods.CLIENT_REQUESTS["tools/call", "2026-07-28"], methods.CLIENT_REQUESTS["ping", "2025-11-25"]]
+    found.append(tuple(own if number % 2 else own[::-1]))
+threads = [threading.Thread(target=use, args=[number]) for number in range(16)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+[len(found), len({frozenset(each) for each in found}), made]
+""") == [16, 1, ["CreateTaskResult"]]
 
 
 def test_many_threads_may_be_the_first() -> None:
