@@ -291,7 +291,8 @@ def main(
     # The referee measures time, the clients do not.
     suite_runs = [*(run_suite(node, streaming) for streaming in (True, False)), run_legacy_suite(node)]
     with ThreadPoolExecutor() as threads:
-        client_runs = [*threads.map(partial(run_clients, node), (True, False)), run_legacy_clients(node)]
+        sessions = threads.submit(run_legacy_clients, node)
+        client_runs = [*threads.map(partial(run_clients, node), (True, False)), sessions.result()]
     suite, field = ([result for run in runs for result in run.results] for runs in (suite_runs, client_runs))
     runs = [*suite_runs, *client_runs]
     if logs:
