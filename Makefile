@@ -8,7 +8,8 @@ find_python = for python in python3.13 python3.12 python3.11 python3; do \
 	test -n "$$python" || { echo "make: no Python 3.11 or later on the PATH, or none with venv, which on Debian and Ubuntu is the package python3-venv: install one and try again" >&2; exit 1; }
 # Most tests wait more than they work: three for two processors. Files keep their order, in which the longest come first.
 side_by_side = --numprocesses $$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )) --dist loadfile --no-loadscope-reorder
-pip = -m pip install --quiet --disable-pip-version-check --progress-bar off
+# What is imported is compiled then; most is not.
+pip = -m pip install --quiet --disable-pip-version-check --progress-bar off --no-compile
 contestants = $(patsubst %,.bench/%/.installed,obvious fastmcp awslabs modmex runtime)
 clients = $(patsubst %,.venv-%/.installed,python_v1 python_v2 fastmcp)
 
@@ -16,7 +17,7 @@ export SAM_CLI_TELEMETRY = 0
 export AWS_DEFAULT_REGION ?= us-east-1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test build deploy-check conformance fuzz bench compare clean
+.PHONY: help run test lint types tests legacy-tests environments build deploy-check conformance fuzz bench compare clean
 
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -24,16 +25,25 @@ help: ## Show what can be made
 run: .venv/.run ## Serve template.yaml at http://127.0.0.1:3000/mcp; ARGS="--port 3100" and the like go to "sealane run"
 	@.venv/bin/sealane run $(ARGS)
 
-test: .venv/.test .venv-legacy/.test .venv-sam/.sam ## Check format, lint and types, then run all tests
+test: lint types tests legacy-tests ## Check format, lint and types, then run all tests
+
+lint: .venv/.test
 	.venv/bin/ruff check layers functions examples tests
 	.venv/bin/ruff format --check layers functions examples tests
+
+types: .venv/.test .venv-legacy/.test
 	.venv/bin/mypy --exclude '/legacy/' --exclude '^examples/.*/functions/' layers/sealane functions/stateless examples tests
-	for function in examples/*/functions/*; do \
-		MYPYPATH=$$function .venv/bin/mypy --follow-imports silent --cache-dir .mypy_cache/examples $$function || exit 1; \
-	done
+	for function in examples/*/functions/*; do MYPYPATH=$$function .venv/bin/mypy $$function || exit 1; done
 	MYPYPATH=functions/legacy .venv-legacy/bin/mypy --follow-imports silent --cache-dir .mypy_cache/legacy layers/sealane/sealane/legacy functions/legacy tests/legacy
+
+tests: .venv/.test .venv-sam/.sam
 	.venv/bin/pytest $(side_by_side)
+
+legacy-tests: .venv-legacy/.test .venv-sam/.sam
 	.venv-legacy/bin/pytest $(side_by_side)
+
+# All that "make test" and "make conformance" need.
+environments: .venv/.test .venv-legacy/.test .venv-sam/.sam tests/conformance/node_modules/.package-lock.json $(clients)
 
 build: .venv-sam/.sam ## Build what "sam deploy" uploads; ARGS go to "sam build"
 	.venv-sam/bin/sam build $(ARGS)
@@ -41,16 +51,16 @@ build: .venv-sam/.sam ## Build what "sam deploy" uploads; ARGS go to "sam build"
 deploy-check: .venv/.test .venv-sam/.sam .venv-ministack/.installed ## Build, deploy, test, update and delete the template in an emulator of AWS
 	@.venv/bin/python -m tests.deploy.check
 
-conformance: .venv/.run tests/conformance/node_modules/.package-lock.json $(clients) ## Run the official MCP conformance suite and real clients
+conformance: .venv/.test tests/conformance/node_modules/.package-lock.json $(clients) ## Run the official MCP conformance suite and real clients
 	@.venv/bin/python -m tests.conformance.run $(ARGS)
 
 fuzz: .venv/.test ## Send a million malformed events to the handler; ARGS="--cases 10000 --seed 1" and the like
 	@.venv/bin/python -m tests.fuzz.run $(ARGS)
 
-bench: .venv/.run .venv-chart/.installed $(contestants) .bench/ours/.installed ## Measure Sealane beside what people would otherwise build; ARGS="--rounds 3 --quick" and the like
+bench: .venv/.test .venv-chart/.installed $(contestants) .bench/ours/.installed ## Measure Sealane beside what people would otherwise build; ARGS="--rounds 3 --quick" and the like
 	@.venv/bin/python -m tests.bench.run $(ARGS)
 
-compare: .venv/.run $(contestants) .bench/ours/.installed ## Ask Sealane and the alternatives the same, and write the table of docs/comparison.md
+compare: .venv/.test $(contestants) .bench/ours/.installed ## Ask Sealane and the alternatives the same, and write the table of docs/comparison.md
 	@.venv/bin/python -m tests.bench.compare --to docs/comparison.md
 
 clean: ## Remove virtual environments, builds and caches
@@ -69,8 +79,9 @@ endef
 	$(make_venv)
 
 .venv/.test: packages = --constraint constraints.txt --editable '.[stateless,local,dev]'
-.venv/.test: .venv/.run
+.venv/.test: pyproject.toml constraints.txt
 	$(make_venv)
+	@touch .venv/.run
 
 # The legacy lane has the SDK's generation 1, which cannot be beside generation 2. tests/conftest.py tells whose tests run.
 .venv-legacy/.test: packages = --constraint constraints.txt --editable '.[legacy,local,dev]'
@@ -89,24 +100,24 @@ define install_requirements
 	@touch $@
 endef
 
-.venv-%/.installed: tests/conformance/requirements-%.txt | .venv/.run
+.venv-%/.installed: tests/conformance/requirements-%.txt | .venv/.test
 	$(install_requirements)
 
-.venv-%/.installed: tests/bench/requirements-%.txt | .venv/.run
+.venv-%/.installed: tests/bench/requirements-%.txt | .venv/.test
 	$(install_requirements)
 
-.venv-%/.installed: tests/deploy/requirements-%.txt | .venv/.run
+.venv-%/.installed: tests/deploy/requirements-%.txt | .venv/.test
 	$(install_requirements)
 
 # What the benchmark measures: artefacts as pip leaves them, and ours as "sam build" does.
-.bench/%/.installed: tests/bench/requirements-%.txt tests/bench/artefacts.py .venv/.run
+.bench/%/.installed: tests/bench/requirements-%.txt tests/bench/artefacts.py .venv/.test
 	@echo "Making .bench/$*"
 	@rm -rf .bench/$*
-	@.venv/bin/python $(pip) --no-warn-conflicts --no-compile --target .bench/$*/built --requirement $<
+	@.venv/bin/python $(pip) --no-warn-conflicts --target .bench/$*/built --requirement $<
 	@.venv/bin/python -m tests.bench.artefacts .bench/$*
 	@touch $@
 
-.bench/ours/.installed: template.yaml $(shell find functions/stateless layers/sealane -type f -not -name '*.pyc' -not -path '*.egg-info*') tests/bench/artefacts.py .venv/.run .venv-sam/.sam
+.bench/ours/.installed: template.yaml $(shell find functions/stateless layers/sealane -type f -not -name '*.pyc' -not -path '*.egg-info*') tests/bench/artefacts.py .venv/.test .venv-sam/.sam
 	@echo "Making .bench/ours"
 	@rm -rf .bench/ours
 	@for tree in built whole; do \
