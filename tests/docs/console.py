@@ -96,26 +96,34 @@ class Shell:
     def refuses(self, command: str) -> str | None:
         """What is wrong with a command that cannot be run here, or None.
 
-        `make` says what it would do, `sam` what options it has; `sealane` reads its arguments, and then only gives
-        help. Of other programs, which may not be here, only the shell's syntax is checked.
+        `cd` is carried out. `make` says what it would do, `sam` what options it has; `sealane` reads its arguments, and
+        then only gives help. Of other programs, which may not be here, only the shell's syntax is checked.
         """
         status, output = self.run(shlex.join(["bash", "-n", "-c", command]))
         words = [] if status else shlex.split(command, comments=True)
         while words and re.match(r"\w+=", words[0]):
             words.pop(0)
         match words:
+            case ["cd", *_]:
+                status, output = self.run(command)
             case ["make", *arguments]:
                 status, output = self.run(shlex.join(["make", "--dry-run", *arguments]))
-            case ["sam", *_]:
-                verbs = shlex.join(words[: 3 if "local" in words[:2] else 2])
-                if verbs not in _SAM_HELP:
-                    _SAM_HELP[verbs] = self.run(f"{verbs} --help")
-                status, output = _SAM_HELP[verbs]
-                if unknown := {word for word in words if word.startswith("--")} - set(re.findall(r"--[\w-]+", output)):
-                    status, output = 1, f"{verbs} has no {', '.join(unknown)}"
-            case ["sealane", *_]:
+            case [program, *arguments] if Path(program).name == "sam":
+                status, output = self.run(shlex.join(["type", program]))
+                if not status:
+                    status, output = self._sam_refuses(program, arguments)
+            case [program, *_] if Path(program).name == "sealane":
                 status, output = self.run(shlex.join([*words, "--help"]))
         return output if status else None
+
+    def _sam_refuses(self, program: str, arguments: list[str]) -> tuple[int, str]:
+        verbs = shlex.join(arguments[: 2 if "local" in arguments[:1] else 1])
+        if verbs not in _SAM_HELP:
+            _SAM_HELP[verbs] = self.run(f"{shlex.quote(program)} {verbs} --help")
+        status, output = _SAM_HELP[verbs]
+        if unknown := {word for word in arguments if word.startswith("--")} - set(re.findall(r"--[\w-]+", output)):
+            status, output = 1, f"sam {verbs} has no {', '.join(unknown)}"
+        return status, output
 
     def stop(self) -> None:
         """Ends it, with whatever still runs in it."""

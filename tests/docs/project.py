@@ -48,18 +48,19 @@ def link_environments(folder: Path) -> None:
                 (folder / name / mark).touch()
 
 
-def console_variables(folder: Path) -> dict[str, str]:
-    """The environment of a shell in a project: its commands are on the PATH, nothing of AWS's is known.
+def console_variables() -> dict[str, str]:
+    """The environment of a shell in a project, as of somebody who has never been there.
 
-    No package comes from a registry: whatever asks for one fails.
+    No command of the project is on the PATH: a document says where it is. Nothing of AWS's is known. No package comes
+    from a registry: whatever asks for one fails.
     """
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTEST_", "MAKE"))}
-    path = [str(folder / name / "bin") for name in (".venv", ".venv-sam")]
+    path = [each for each in own["PATH"].split(os.pathsep) if Path(each) != _PREFIX / "bin"]
     return own | {
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "PATH": os.pathsep.join([*path, own["PATH"]]),
+        "PATH": os.pathsep.join(path),
         "PIP_NO_INDEX": "1",
         "SAM_CLI_TELEMETRY": "0",
     }

@@ -74,7 +74,7 @@ def read(document: Path, folder: Path, function_variables: Mapping[str, str], sd
     wanted = [block for block in blocks(document) if block.words.get("sdk") == sdk]
     if not wanted:
         return
-    project = folder / "project"
+    project = folder / "sealane"
     project.mkdir()
     make_project(project)
     with ExitStack() as stack:
@@ -97,7 +97,7 @@ class _Session:
         self._folder = folder
         self._project = project
         self._function_variables = function_variables
-        self._variables = console_variables(project)
+        self._variables = console_variables()
         self._shell = Shell(project, self._variables)
         stack.callback(self._shell.stop)
         self._python: subprocess.Popen[str] | None = None
@@ -215,14 +215,14 @@ class _Session:
         self._parse(block)
         path = self._project / "merged.json"
         path.write_text(json.dumps(merged(self._project / "template.yaml", block.source)))
-        command = f"sam validate --lint --template {shlex.quote(str(path))}"
-        status, seen = self._shell.run(command)
+        sam = self._project / ".venv-sam" / "bin" / "sam"
+        status, seen = self._shell.run(shlex.join([str(sam), "validate", "--lint", "--template", str(path)]))
         if status:
             raise block.wrong(seen)
 
     def _ask(self, block: Block) -> None:
         if self._server is None:
-            self._start("sealane run --port 0", ["...", "Serving ..."], block, block.line)
+            self._start(".venv/bin/sealane run --port 0", ["...", "Serving ..."], block, block.line)
         assert self._server
         assert self._server.url
         try:
