@@ -126,8 +126,8 @@ def test_the_fields_of_the_log_are_listed() -> None:
                 made |= texts(key)
             case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="keys"), attr="update"), keywords=keywords):
                 made |= {each.arg for each in keywords if each.arg is not None}
-            case ast.Assign(targets=[ast.Name(id="fields")], value=ast.Dict(keys=keys)):
-                made |= texts(*(key for key in keys if key is not None))
+            case ast.AnnAssign(target=ast.Name(id="REQUEST_FIELDS"), value=ast.Tuple(elts=fields)):
+                made |= texts(*fields)
             case ast.AnnAssign(target=ast.Name(id="_NAMED"), value=ast.Dict(values=values)):
                 made |= {value.elts[0].value for value in values if isinstance(value, ast.Tuple)}  # type: ignore[attr-defined]
     assert {*names("The line of a request"), "trace_id"} == made
