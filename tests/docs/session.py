@@ -1,11 +1,13 @@
 """One reading of a document, from its first block to its last, by somebody who does all that it says."""
 
+import fcntl
 import json
 import re
 import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import tomllib
@@ -33,7 +35,7 @@ __all__ = ["DOCUMENTS", "check", "lambda_variables", "read"]
 DOCUMENTS: Final = [str(path) for path in tracked() if path.suffix == ".md"]
 """The repository's documents, by their paths in it."""
 
-LONGEST: Final = 180
+LONGEST: Final = 300
 """Seconds that a document may take before everything that it has started is killed."""
 PORT_FREE: Final = 60
 """Seconds to wait for a port that another run of these tests, or somebody's `make run`, has at the moment."""
@@ -146,8 +148,10 @@ class _Session:
         self._start(command, expected, block, line)
 
     def _start(self, command: str, expected: list[str], block: Block, line: int) -> None:
-        deadline = time.monotonic() + PORT_FREE
         port = re.search(r"127\.0\.0\.1:(\d+)", _text(expected))
+        if port:
+            self._stack.enter_context(_alone_at(port[1]))
+        deadline = time.monotonic() + PORT_FREE
         while True:
             while port and _is_taken(int(port[1])) and time.monotonic() < deadline:
                 time.sleep(0.2)
@@ -241,6 +245,14 @@ class _Session:
         self._shell.stop()
         if self._python:
             self._python.kill()
+
+
+@contextmanager
+def _alone_at(port: str) -> Iterator[None]:
+    """Waits until no other document has this port: those of both SDKs are read side by side."""
+    with (Path(tempfile.gettempdir()) / f"documents-at-{port}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _is_taken(port: int) -> bool:
