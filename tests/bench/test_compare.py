@@ -36,6 +36,14 @@ def test_the_table_is_that_of_the_program() -> None:
     assert all(cell == "yes" or cell.startswith("no: ") for cells in rows() for cell in cells[1:])
 
 
+def test_the_readme_shows_rows_of_the_table() -> None:
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Compared")[2].partition("\n## ")[0]
+    shown = [line for line in section.splitlines() if line.startswith("|")]
+
+    assert len(shown) > 2
+    assert set(shown) <= set(DOCUMENT.splitlines())
+
+
 def test_sealane_does_what_the_table_says() -> None:
     """But for sessions, which the legacy lane keeps, with another SDK than this environment's."""
     of_the_function = {what: probe for what, probe in ROWS.items() if probe is not session}
