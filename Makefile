@@ -13,6 +13,9 @@ pip = -m pip install --quiet --disable-pip-version-check --progress-bar off --no
 contestants = $(patsubst %,.bench/%/.installed,obvious fastmcp awslabs modmex runtime)
 clients = $(patsubst %,.venv-%/.installed,python_v1 python_v2 fastmcp)
 
+# What ARGS say is for the target that was asked for, and not for a make that it runs.
+unexport ARGS
+MAKEOVERRIDES =
 export SAM_CLI_TELEMETRY = 0
 export AWS_DEFAULT_REGION ?= us-east-1
 

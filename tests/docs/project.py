@@ -54,7 +54,8 @@ def console_variables() -> dict[str, str]:
     No command of the project is on the PATH: a document says where it is. Nothing of AWS's is known. No package comes
     from a registry: whatever asks for one fails.
     """
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PYTEST_", "MAKE"))}
+    foreign = ("AWS_", "MAKE", "MFLAGS", "PYTEST_")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     path = [each for each in own["PATH"].split(os.pathsep) if Path(each) != _PREFIX / "bin"]
     return own | {
         "AWS_CONFIG_FILE": os.devnull,
