@@ -14,9 +14,11 @@ from typing import Any, Final, NoReturn
 
 import pytest
 from mcp.server.mcpserver import MCPServer
+from starlette.types import Receive, Scope, Send
 
 from app import handler
 from sealane import Catalog, McpHandler, RequestContext, create_mcp_handler
+from sealane.gateway.buffered import BufferedGateway
 from sealane.gateway.loop import environment_loop
 from server import create_server
 from tests.events import (
@@ -214,6 +216,36 @@ def test_e1_served_after_an_invocation_that_failed(
     assert failed.body, "an answer that says nothing"
     assert failed.status == 500 or "error" in failed.json or failed.json["result"]["isError"]
     assert [each.messages[-1]["result"]["content"][0]["text"] for each in after] == ["Hello!", "Hello!"]
+
+
+@pytest.mark.parametrize("error", [ValueError("a-secret"), asyncio.CancelledError("a-secret")])
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_e1_an_application_that_fails_is_answered_with_an_error(
+    shape: Shape, begun: bool, error: BaseException
+) -> None:
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        if begun:
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
+            await send({"type": "http.response.body", "body": b"half an ", "more_body": True})
+        raise error
+
+    failed = answer(BufferedGateway(application)(make_event(shape, body={}), NO_CONTEXT))
+    assert (failed.status, failed.headers["content-type"]) == (500, "application/json")
+    assert failed.json["error"] == {"code": -32603, "message": "Internal server error"}
+
+
+def test_e1_an_application_that_fails_after_its_answer_has_answered() -> None:
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        assert (await receive())["type"] == "http.request"
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a whole answer"})
+        assert (await receive())["type"] == "http.disconnect"
+        await send({"type": "http.response.body", "body": b" and more"})
+        raise ValueError
+
+    served = answer(BufferedGateway(application)(make_event("rest", body={"a": 1}), NO_CONTEXT))
+    assert (served.status, served.body) == (200, "a whole answer")
 
 
 def test_e1_served_after_an_invocation_that_a_signal_interrupted(alarm: Callable[[], None]) -> None:

@@ -21,11 +21,11 @@ def claims_version(message: object) -> bool:
     The key is reserved by revision 2026-07-28 (basic, "Per-request protocol fields"), so its presence alone is
     the claim; what is wrong with the rest of the envelope is for the modern path to say.
     """
-    if not isinstance(message, Mapping):
+    if not isinstance(message, dict):
         return False
     params = message.get("params")
-    meta = params.get("_meta") if isinstance(params, Mapping) else None
-    return isinstance(meta, Mapping) and PROTOCOL_VERSION_META_KEY in meta
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    return isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta
 
 
 def era_of(method: str, headers: Mapping[str, str], message: object) -> Era:

@@ -36,7 +36,7 @@ def public_url(scope: Scope, given: str | None) -> str | None:
     """
     event = scope.get("aws.event")
     configured = given or os.environ.get(PUBLIC_URL_VARIABLE)
-    return configured or (invoke_url(event) if isinstance(event, Mapping) else None)
+    return configured or (invoke_url(event) if isinstance(event, dict) else None)
 
 
 class Authentication:
@@ -78,7 +78,7 @@ class Authentication:
         found = [known] if known is not None else []
         if self._auth is not None and not isinstance(self._auth, GatewayAuth):
             found.append(await self._bearer(self._auth, request))
-        if isinstance(event := scope.get("aws.event"), Mapping):
+        if isinstance(event := scope.get("aws.event"), dict):
             found += self._gateway(scope, event)
         if len({each.principal for each in found}) > 1:
             reason = "those who have verified the caller do not agree on who it is"

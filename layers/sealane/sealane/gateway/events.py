@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import functools
 import os
 import re
 from collections.abc import Mapping
@@ -62,14 +63,14 @@ def http_event(event: object) -> HttpEvent:
     Raises:
         NotAnHttpEvent: it has none of these shapes, or a body that is not what it says.
     """
-    if not isinstance(event, Mapping):
+    if not isinstance(event, dict):
         raise NotAnHttpEvent("the event is not a JSON object")
     context = event.get("requestContext")
-    if not isinstance(context, Mapping):
+    if not isinstance(context, dict):
         raise NotAnHttpEvent("the event has no requestContext")
     made = {**event, "body": _body(event), "isBase64Encoded": False}
     http = context.get("http")
-    if event.get("version") == "2.0" and isinstance(http, Mapping):
+    if event.get("version") == "2.0" and isinstance(http, dict):
         path, stage = _text(event.get("rawPath")) or _text(http.get("path")), _text(context.get("stage"))
         path = _routed_path(path, _text(event.get("routeKey")).partition(" ")[2], event.get("pathParameters"), stage)
         method = _text(http.get("method"))
@@ -93,7 +94,7 @@ def http_event(event: object) -> HttpEvent:
         made["resource"] = _text(event.get("resource"))
         made["requestContext"] = {
             **context,
-            "identity": identity if isinstance(identity := context.get("identity"), Mapping) else {},
+            "identity": identity if isinstance(identity := context.get("identity"), dict) else {},
         }
     if not method or not path.startswith("/"):
         raise NotAnHttpEvent("the event names no HTTP method and path")
@@ -107,7 +108,7 @@ def _endpoint(context: Mapping[str, Any]) -> str | None:
     `sam local start-api` copies it from the client's `Host`; there, what is not AWS's own name is this machine.
     """
     domain_name = _text(context.get("domainName")) or None
-    if os.environ.get("AWS_SAM_LOCAL") == "true" and aws_name(domain_name) is None:
+    if aws_name(domain_name) is None and os.environ.get("AWS_SAM_LOCAL") == "true":
         return "localhost"
     return domain_name
 
@@ -120,18 +121,28 @@ def _headers(made: dict[str, Any], event: Mapping[str, Any]) -> list[str]:
     Raises:
         NotAnHttpEvent: a value has a line break or NUL in it.
     """
-    given = {name.lower(): [value] for name, value in _items(event.get("headers")) if isinstance(value, str)}
-    given |= {name.lower(): _texts(values) for name, values in _items(event.get("multiValueHeaders"))}
-    multi = {name: values for name, values in given.items() if values and _HEADER_NAME.fullmatch(name)}
+    multi: dict[str, list[str]] = {}
+    for given, value in _items(event.get("headers")):
+        if isinstance(value, str) and (name := _field_name(given)):
+            multi[name] = [value]
+    for given, value in _items(event.get("multiValueHeaders")):
+        if (name := _field_name(given)) and (values := _texts(value)):
+            multi[name] = values
     if _NOT_IN_A_VALUE.search("".join(chain.from_iterable(multi.values()))):
         raise NotAnHttpEvent("a header's value has a line break or NUL in it")
     hosts = multi.pop("host", [])
     if not _FORWARDED_PORT.fullmatch(",".join(multi.get("x-forwarded-port", []))):
         multi.pop("x-forwarded-port", None)
-    made["headers"] = {name: ",".join(values) for name, values in multi.items()}
+    made["headers"] = {name: ",".join(texts) for name, texts in multi.items()}
     if "multiValueHeaders" in event:
         made["multiValueHeaders"] = multi
     return hosts
+
+
+@functools.lru_cache(maxsize=256)
+def _field_name(name: str) -> str | None:
+    """A header's name in lower case; `None` for a malformed one."""
+    return name.lower() if _HEADER_NAME.fullmatch(name) else None
 
 
 def _body(event: Mapping[str, Any]) -> bytes:
@@ -164,11 +175,15 @@ def _routed_path(path: str, template: str, parameters: object, stage: str) -> st
 
 
 def _items(value: object) -> list[tuple[str, Any]]:
-    return [item for item in value.items() if isinstance(item[0], str)] if isinstance(value, Mapping) else []
+    return [item for item in value.items() if isinstance(item[0], str)] if isinstance(value, dict) else []
 
 
 def _texts(value: object) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    if len(value) == 1 and isinstance(value[0], str):
+        return value
+    return [item for item in value if isinstance(item, str)]
 
 
 def _text(value: object) -> str:

@@ -35,18 +35,18 @@ def verified_caller(event: Mapping[str, Any]) -> Caller | None:
     https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
     """
     context = event.get("requestContext")
-    if not isinstance(context, Mapping):
+    if not isinstance(context, dict):
         return None
     authorizer = context.get("authorizer")
     if authorizer is None:
         identity = context.get("identity")
-        arn = identity.get("userArn") if isinstance(identity, Mapping) else None
+        arn = identity.get("userArn") if isinstance(identity, dict) else None
         return None if arn is None else _iam_caller(arn)
     match authorizer:
         case {"jwt": jwt}:
             return _jwt_caller(jwt)
         case {"iam": iam}:
-            return _iam_caller(iam.get("userArn") if isinstance(iam, Mapping) else None)
+            return _iam_caller(iam.get("userArn") if isinstance(iam, dict) else None)
         case {"lambda": given}:
             return _lambda_caller(given)
         # Claims of a user pool are an object; those of a Lambda authorizer can only be text.
@@ -59,16 +59,16 @@ def verified_caller(event: Mapping[str, Any]) -> Caller | None:
 def invoke_url(event: Mapping[str, Any]) -> str | None:
     """The URL of the deployment that the event came through, without the route; `None` where AWS gave it no name."""
     context = event.get("requestContext")
-    domain_name = context.get("domainName") if isinstance(context, Mapping) else None
-    if not isinstance(context, Mapping) or not isinstance(domain_name, str) or aws_name(domain_name) is None:
+    domain_name = context.get("domainName") if isinstance(context, dict) else None
+    if not isinstance(context, dict) or not isinstance(domain_name, str) or aws_name(domain_name) is None:
         return None
     stage = context.get("stage")
     return f"https://{domain_name}" if stage in (None, "", "$default") else f"https://{domain_name}/{stage}"
 
 
 def _jwt_caller(jwt: object) -> Caller:
-    claims = jwt.get("claims") if isinstance(jwt, Mapping) else None
-    if not isinstance(jwt, Mapping) or not isinstance(claims, Mapping):
+    claims = jwt.get("claims") if isinstance(jwt, dict) else None
+    if not isinstance(jwt, dict) or not isinstance(claims, dict):
         raise MalformedClaims("the JWT authorizer's context has no claims")
     # HTTP APIs make text of every claim, a list's in brackets; its scopes are beside the claims, if the route has any.
     claims = {**claims, "exp": _seconds(claims.get("exp"))}
@@ -81,7 +81,7 @@ def _jwt_caller(jwt: object) -> Caller:
 
 
 def _lambda_caller(given: object) -> Caller:
-    if not isinstance(given, Mapping):
+    if not isinstance(given, dict):
         raise MalformedClaims("the Lambda authorizer's context is not an object")
     named = {key: given[key] for key in _OURS if given.get(key) not in (None, "")}
     more = given.get("claims", "{}")
@@ -89,7 +89,7 @@ def _lambda_caller(given: object) -> Caller:
         claims = json.loads(more) if isinstance(more, str) else more
     except (ValueError, RecursionError):
         claims = None
-    if not isinstance(claims, Mapping):
+    if not isinstance(claims, dict):
         raise MalformedClaims("the Lambda authorizer's context has claims that are no JSON object")
     named.setdefault("client_id", given.get("principalId"))
     return caller_of({**claims, **dict.fromkeys(_OURS), **named, "exp": _seconds(named.get("exp"))})

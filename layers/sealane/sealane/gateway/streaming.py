@@ -365,10 +365,10 @@ def _is_streamed(event: object) -> bool:
     https://docs.aws.amazon.com/apigateway/latest/developerguide/response-transfer-mode.html. The event does not say
     whether it was told to: the template sets that together with this runtime. `sam local` answers 502 to a stream.
     """
-    if not isinstance(event, Mapping) or is_ping(event) or os.environ.get("AWS_SAM_LOCAL") == "true":
+    if not isinstance(event, dict) or is_ping(event) or os.environ.get("AWS_SAM_LOCAL") == "true":
         return False
     context = event.get("requestContext")
-    if not isinstance(context, Mapping) or "elb" in context:
+    if not isinstance(context, dict) or "elb" in context:
         return False
     return "version" not in event or ".lambda-url." in str(context.get("domainName"))
 
