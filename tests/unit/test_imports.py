@@ -9,8 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "layers" / "sealane" / "sealane"
 BELOW = {
-    "policy": {"errors"},
-    "state": {"policy", "snapshot", "telemetry"},
+    "policy": {"bound", "errors"},
+    "state": {"bound", "policy", "snapshot", "telemetry"},
     "gateway": {"errors", "logs", "policy", "state", "telemetry"},
     "local": {"policy", "state"},
 }

@@ -5,6 +5,7 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -235,7 +236,6 @@ def test_a_call_is_one_line_with_all_that_is_known_of_it(log: Log) -> None:
     assert isinstance(line.pop("duration_ms"), float)
     assert isinstance(line.pop("timestamp"), str)
     assert len(line.pop("environment")) == 12
-    del line["location"]
     assert line == {
         "level": "INFO",
         "message": "served",
@@ -255,6 +255,33 @@ def test_a_call_is_one_line_with_all_that_is_known_of_it(log: Log) -> None:
     }
     assert log.metrics() == {"Requests": 1, "Latency": log.requests[0]["duration_ms"], "ColdStart": 1}
     assert log.metrics(tool="add") == {"Requests": 1, "Latency": log.requests[0]["duration_ms"]}
+
+
+@pytest.mark.parametrize("name", ["add", "none"])
+def test_a_request_has_the_same_line_where_others_listen_to_the_log(log: Log, name: str) -> None:
+    handler = create_mcp_handler(create_server)
+    ask(handler, call("add", a=1, b=2))
+    log.clear()
+    ask(handler, call(name, a=1, b=2))
+    heard: list[logging.LogRecord] = []
+    listener = logging.Handler()
+    listener.emit = heard.append  # type: ignore[assignment,method-assign]
+    logging.getLogger().addHandler(listener)
+    ask(handler, call(name, a=1, b=2))
+    alone, beside = log.requests
+    for line in alone, beside:
+        assert isinstance(line.pop("duration_ms"), float)
+        assert datetime.strptime(line.pop("timestamp"), "%Y-%m-%d %H:%M:%S,%f%z")
+    assert alone == beside
+    assert [record.getMessage() for record in heard if record.name == telemetry.REQUESTS] == [alone["message"]]
+
+
+def test_lines_of_requests_have_a_level_too(log: Log) -> None:
+    handler = create_mcp_handler(create_server)
+    logs.logger.setLevel(logging.WARNING)
+    ask(handler, call("add", a=1, b=2))
+    assert not log.requests
+    assert log.metrics()["Requests"] == 1
 
 
 def test_what_a_tool_logs_has_the_same_keys(log: Log) -> None:

@@ -46,7 +46,7 @@ def missing_scopes(server: object, message: object) -> tuple[str, ...]:
         server: what the factory made.
         message: the decoded body of the request.
     """
-    withheld = _withheld.get(server) if isinstance(server, MCPServer) else None
+    withheld = _withheld.get(server) if _withheld and isinstance(server, MCPServer) else None
     if not withheld or (name := called_name(message)) is None:
         return ()
     return withheld.get(name, ())
@@ -54,10 +54,10 @@ def missing_scopes(server: object, message: object) -> tuple[str, ...]:
 
 def called_name(message: object) -> str | None:
     """The tool that a decoded message calls, whether there is one of this name or not."""
-    if not isinstance(message, Mapping) or message.get("method") != "tools/call":
+    if not isinstance(message, dict) or message.get("method") != "tools/call":
         return None
     params = message.get("params")
-    name = params.get("name") if isinstance(params, Mapping) else None
+    name = params.get("name") if isinstance(params, dict) else None
     return name if isinstance(name, str) else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 from mangum.types import LambdaContext
-from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from starlette.authentication import AuthCredentials
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sealane import compatibility, stateless, telemetry
 from sealane.authentication import authenticated, principal_of
+from sealane.bound import Bound
 from sealane.catalog import missing_scopes
 from sealane.era import Era, era_of
 from sealane.errors import INTERNAL_ERROR, RequestRejected
@@ -144,7 +145,8 @@ class McpHandler:
             RequestRejected: the request is not served, and nothing was sent.
         """
         options = self._options
-        request = Request(await authenticated(self._endpoint.authentication, request), request.receive)
+        if (scope := await authenticated(self._endpoint.authentication, request)) is not request.scope:
+            request = Request(scope, request.receive)
         compatibility.check_method(request)
         stateless.check_media_types(request, options.response_mode == "json")
         body = await read_body(request, options.max_request_body_size)
@@ -165,11 +167,7 @@ class McpHandler:
         if acknowledged:
             await Response(status_code=202)(request.scope, request.receive, answer.send)
             return
-
-        async def answered(scope: Scope, receive: Receive, send: Send) -> None:
-            await self._answer(call, Request(scope, receive), body, message, send)
-
-        await AuthContextMiddleware(answered)(request.scope, request.receive, answer.send)
+        await self._answer(call, request, body, message, answer.send)
 
     async def _answer(
         self, call: stateless.ModernCall | None, request: Request, body: bytes, message: object, send: Send
@@ -186,7 +184,8 @@ class McpHandler:
         era: Era = "legacy" if call is None else "modern"
         scope = request.scope
         user = scope.get("user")
-        auth_info = user.access_token if isinstance(user, AuthenticatedUser) else None
+        caller = user if isinstance(user, AuthenticatedUser) else None
+        auth_info = caller.access_token if caller is not None else None
         context = RequestContext(
             era=era,
             request=Request(scope, receive_again(body, request.receive)),
@@ -197,7 +196,12 @@ class McpHandler:
         properties = options.auth_context
         if properties is None and auth_info is not None:
             properties = auth_info.claims
-        with auth_context(properties), principal_context(principal_of(auth_info)):
+        # The first is what the SDK's AuthContextMiddleware does.
+        with (
+            Bound(auth_context_var, caller),
+            auth_context(properties),
+            principal_context(principal_of(auth_info)),
+        ):
             product = await self._maker.make(context)
             telemetry.current().tool = called_tool(product, message)
             if missing := missing_scopes(product, message):

@@ -4,12 +4,14 @@ https://docs.aws.amazon.com/powertools/python/latest/core/logger/
 """
 
 import copy
+import json
 import logging
 import os
 import sys
+import time
 import traceback
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
 from aws_lambda_powertools import Logger
@@ -19,7 +21,7 @@ from aws_lambda_powertools.logging.types import LogRecord
 
 from sealane.telemetry import REQUEST_FIELDS, REQUESTS, SERVICE_VARIABLE, current, has_served
 
-__all__ = ["logger", "sample", "take_over"]
+__all__ = ["logger", "sample", "take_over", "write_request_line"]
 
 _NAME: Final = "sealane"
 _DEVELOPMENT_VARIABLE: Final = "POWERTOOLS_DEV"
@@ -55,7 +57,8 @@ class _Formatter(LambdaPowertoolsFormatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
         if record.name == REQUESTS:
-            return self._request_line(record)
+            fields = {name: getattr(record, name) for name in REQUEST_FIELDS}
+            return self.request_line(record.levelname, record.getMessage(), record.created, fields)
         error = record.exc_info[1] if record.exc_info else None
         if (error is not None or record.name == "asyncio") and has_served() and not _is_development():
             # Other handlers have the same record.
@@ -71,17 +74,23 @@ class _Formatter(LambdaPowertoolsFormatter):
                 record.args = tuple(each.partition("://")[0] if isinstance(each, str) else each for each in record.args)
         return super().format(record)
 
-    def _request_line(self, record: logging.LogRecord) -> str:
-        """The line of a request, as the library would make it, whose way to it is most of what the line costs."""
+    def request_line(self, level: str, message: str, created: float, fields: Mapping[str, object]) -> str:
+        """The line of a request, as the library would make it, whose way to it is most of what the line costs.
+
+        Args:
+            created: seconds since the epoch.
+            fields: what it has of its own, `REQUEST_FIELDS`.
+        """
+        milliseconds = int(created % 1 * 1000)
         own = {
-            "level": record.levelname,
-            "location": f"{record.funcName}:{record.lineno}",
-            "message": record.getMessage(),
-            "timestamp": self.formatTime(record),
+            "level": level,
+            # Which line of ours that was says nothing.
+            "location": None,
+            "message": message,
+            "timestamp": time.strftime(f"%Y-%m-%d %H:%M:%S,{milliseconds:03d}%z", self.converter(created)),
             "xray_trace_id": self._get_latest_trace_id(),
         }
-        line = {**self.log_format, **own, **{name: getattr(record, name) for name in REQUEST_FIELDS}}
-        return self.serialize(self._strip_none_records(line))
+        return self.serialize(self._strip_none_records({**self.log_format, **own, **fields}))
 
     def serialize(self, log: LogRecord) -> str:
         """A line with the keys of the request, behind its own, which win."""
@@ -130,12 +139,16 @@ class _Output(logging.StreamHandler[TextIO]):
         return sys.stdout
 
 
+# The library makes an encoder for each line.
+_encode: Final = json.JSONEncoder(default=str, ensure_ascii=False, separators=(",", ":")).encode
+_formatter: Final = _Formatter(json_serializer=None if _is_development() else _encode)
+
+
 def _made() -> Logger:
     """The logger `sealane`, whose handler all loggers of the package share."""
-    formatter = _Formatter()
-    made = Logger(service=_NAME, logger_formatter=formatter, logger_handler=_Output())
+    made = Logger(service=_NAME, logger_formatter=_formatter, logger_handler=_Output())
     # Powertools has the logger's name here.
-    LambdaPowertoolsFormatter.append_keys(formatter, service=os.environ.get(SERVICE_VARIABLE, _NAME))
+    LambdaPowertoolsFormatter.append_keys(_formatter, service=os.environ.get(SERVICE_VARIABLE, _NAME))
     return made
 
 
@@ -144,17 +157,43 @@ logger: Final = _made()
 `append_keys` in the lines of their request only."""
 
 
+_requests: Final = logging.getLogger(REQUESTS)
+_ours: Final = logging.getLogger(_NAME)
+_root: Final = logging.getLogger()
+_outputs: list[logging.Handler] = []
+"""Those that the lines of a request would come by."""
+
+
 def take_over() -> None:
     """Let everything else be logged in the same form, and nothing with messages, headers or bodies in it."""
     output = _Output()
-    output.setFormatter(logger.registered_formatter)
+    output.setFormatter(_formatter)
     output.addFilter(SuppressFilter(_NAME))
-    logging.getLogger().handlers[:] = [output]
+    _root.handlers[:] = [output]
+    _outputs[:] = [*_ours.handlers, output]
     for name in _TALKATIVE:
         library = logging.getLogger(name)
         library.setLevel(max(library.level, logging.WARNING))
     # They show values of results.
     warnings.filterwarnings("ignore", message="Pydantic serializer warnings")
+
+
+def write_request_line(level: int, message: str, fields: Mapping[str, object]) -> bool:
+    """Write the line of a request past `logging`, which would be most of its price, if nobody else listens there.
+
+    Args:
+        fields: `REQUEST_FIELDS`.
+
+    Returns:
+        Whether that was done; `logging` has to do it else.
+    """
+    if [*_requests.handlers, *_ours.handlers, *_root.handlers] != _outputs:
+        return False
+    if _requests.isEnabledFor(level):
+        line = _formatter.request_line(logging.getLevelName(level), message, time.time(), fields)
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    return True
 
 
 def sample() -> None:

@@ -1,8 +1,8 @@
 """One modern request, one fresh server, through the SDK's kernel."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 import anyio
@@ -10,7 +10,7 @@ from mcp.server._otel import OpenTelemetryMiddleware
 from mcp.server._streamable_http_modern import _mcp_param_rejection
 from mcp.server.connection import Connection
 from mcp.server.lowlevel.server import Server
-from mcp.server.runner import modern_error_data, serve_one
+from mcp.server.runner import ServerRunner, aclose_shielded, modern_error_data
 from mcp.server.streamable_http import check_accept_headers
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
@@ -72,13 +72,24 @@ def check_media_types(request: Request, json_response: bool) -> None:
         RequestRejected: 415 for a body that does not say it is JSON; 406 for a client that does not accept what it
             would get.
     """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
+    if not _is_json(request.headers.get("content-type", "")):
         raise RequestRejected(415, INVALID_REQUEST, "Unsupported media type: send Content-Type: application/json")
-    has_json, has_sse = check_accept_headers(request)
+    has_json, has_sse = _accepted(request.headers.get("accept", ""))
     if not has_json or not (has_sse or json_response):
         wanted = "application/json" if json_response else "application/json, text/event-stream"
         raise RequestRejected(406, INVALID_REQUEST, f"Not acceptable: send Accept: {wanted}")
+
+
+@functools.lru_cache(maxsize=64)
+def _is_json(content_type: str) -> bool:
+    """Whether this is JSON's media type."""
+    return content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+@functools.lru_cache(maxsize=64)
+def _accepted(accept: str) -> tuple[bool, bool]:
+    """Whether JSON and whether event streams are accepted: few clients differ in it."""
+    return check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept.encode("latin-1"))]}))
 
 
 def modern_call(request: Request, message: object) -> ModernCall | None:
@@ -94,7 +105,7 @@ def modern_call(request: Request, message: object) -> ModernCall | None:
         RequestRejected: 400 for a batch with modern requests in it, or a body that is no JSON-RPC message. -32020 for a
             header that comes twice; else see `rejected`.
     """
-    if not isinstance(message, Mapping):
+    if not isinstance(message, dict):
         text = "A batch cannot hold requests of revision 2026-07-28: send each by itself"
         raise RequestRejected(400, INVALID_REQUEST, text)
     try:
@@ -157,9 +168,7 @@ async def serve(
         connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
         context = _Context(request, called, shaper)
         try:
-            result = await serve_one(
-                server, context, called.method, called.params, connection=connection, lifespan_state=state
-            )
+            result = await _answered(ServerRunner(server, connection, state), context, called)
         except NoBackChannelError as error:
             unreachable = ErrorData(code=INVALID_REQUEST, message=NO_BACK_CHANNEL.format(method=error.method))
             answer: JSONRPCResponse | JSONRPCError = JSONRPCError(jsonrpc="2.0", id=called.id, error=unreachable)
@@ -168,6 +177,15 @@ async def serve(
         else:
             answer = JSONRPCResponse(jsonrpc="2.0", id=called.id, result=result)
         await shaper.answer(answer)
+
+
+async def _answered(runner: ServerRunner[Any], context: "_Context", called: JSONRPCRequest) -> dict[str, Any]:
+    """The SDK's `serve_one`, which shields the end of a connection also when there is nothing to end."""
+    try:
+        return await runner.on_request(context, called.method, called.params)
+    finally:
+        if runner.connection.exit_stack._exit_callbacks:  # type: ignore[attr-defined]
+            await aclose_shielded(runner.connection)
 
 
 async def _cancel_when_left(receive: Receive, exchange: anyio.CancelScope) -> None:
@@ -189,7 +207,7 @@ class _Context:
         self._progress_token = progress_token_from_params(called.params)
         self._shaper = shaper
 
-    @cached_property
+    @functools.cached_property
     def cancel_requested(self) -> anyio.Event:
         """Never set: a client cancels by leaving."""
         return anyio.Event()

@@ -13,8 +13,8 @@ import re
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -107,8 +107,11 @@ _current: ContextVar["Exchange | None"] = ContextVar("sealane_exchange", default
 _pending: Counts = defaultdict(float)
 """What happens outside of a request, and is written with the next one."""
 _tools: set[str] = set()
+_names = "", "sealane"
+"""Namespace of the metrics, and the deployment's name."""
 _tracing: "Tracing | None" = None
 _sample: Callable[[], None] = lambda: None  # noqa: E731
+_write_line: Callable[[int, str, Mapping[str, object]], bool] = lambda *_: False  # noqa: E731
 
 
 class _Environment:
@@ -167,7 +170,7 @@ class Exchange:
         self._refused_for: str | None = None
         self._started = time.perf_counter()
         self._started_ns = time.time_ns()
-        self._spans = ExitStack()
+        self._spans: ExitStack | None = None
         self._ended = False
 
     def describe(self, message: object, headers: Mapping[str, str], *, era: str, lane: Lane) -> None:
@@ -180,7 +183,7 @@ class Exchange:
         keys = self.keys
         keys["era"], keys["lane"] = era, lane
         version: object = headers.get("mcp-protocol-version")
-        if isinstance(message, Mapping):
+        if isinstance(message, dict):
             method, params = message.get("method"), _mapping(message.get("params"))
             _put(keys, "rpc_id", message.get("id"))
             _put(keys, "method", method)
@@ -196,6 +199,7 @@ class Exchange:
             client = _mapping(meta.get(_META_CLIENT, params.get("clientInfo")))
             self.describe_client(client.get("name"), client.get("version"))
             if _tracing is not None and self.is_served:
+                self._spans = ExitStack()
                 keys["trace_id"] = self._spans.enter_context(_tracing.request(keys, meta, headers, self._started_ns))
         _put(keys, "revision", version)
 
@@ -265,13 +269,20 @@ class Exchange:
             level, message = logging.WARNING if self._error == _TOOL_ERROR else logging.ERROR, f"failed: {reason}"
         else:
             level, message = logging.INFO, "the client left before it had its answer" if self.left else "served"
-        # As an argument: Powertools tries to read a message that has none as JSON.
-        logger.log(level, "%s", message, extra=fields)
         self._measure(milliseconds, failed)
+        if not _write_line(level, message, fields):
+            logger.log(level, "%s", message, extra=fields)
 
-    def end_spans(self) -> None:
-        """End the request's span; to be called where the request began."""
-        self._spans.close()
+    def __enter__(self) -> "Exchange":
+        """Begin: what is logged and counted from now on, and in tasks and threads that begin now, belongs to it."""
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the request's span, and stand for the request no longer."""
+        if self._spans is not None:
+            self._spans.close()
+        _current.reset(self._token)
 
     def _word(self, status: int, code: int) -> str | None:
         """What a request is refused for, in one of the words of the metric `Refused`; `None` for a failure."""
@@ -309,19 +320,20 @@ class Exchange:
 def start() -> None:
     """Make JSON of all that is logged, and be ready to write metrics: once, while an environment starts.
 
-    Off Lambda nothing is done: whoever runs the application there has set up `logging`.
+    Off Lambda the log is left as it is: whoever runs the application there has set up `logging`.
     """
-    global _sample, _tracing
+    global _names, _sample, _tracing, _write_line
+    _names = os.environ.get(NAMESPACE_VARIABLE, ""), os.environ.get(SERVICE_VARIABLE, "sealane")
     if "AWS_LAMBDA_RUNTIME_API" in os.environ:
         from sealane import logs
 
         logs.take_over()
-        _sample = logs.sample
+        _sample, _write_line = logs.sample, logs.write_request_line
     if _tracing is None and (mode := os.environ.get(TRACING_VARIABLE) or "off") != "off":
         # OpenTelemetry's SDK: who does not trace neither has it nor pays for it.
         from sealane.tracing import Tracing
 
-        _tracing = Tracing(mode, os.environ.get(SERVICE_VARIABLE, "sealane"))
+        _tracing = Tracing(mode, _names[1])
 
 
 def _renew() -> None:
@@ -332,20 +344,14 @@ def _renew() -> None:
 snapshot.after_restore(_renew)
 
 
-@contextmanager
-def exchange(request_id: str | None = None) -> Iterator[Exchange]:
-    """A request: what is logged and counted inside the block, and in tasks and threads that begin there, belongs to it.
+def exchange(request_id: str | None = None) -> Exchange:
+    """A request, for a `with` block: what is logged and counted inside it belongs to the request.
 
     Whoever knows how it has ended calls `Exchange.end`.
     """
     made = Exchange(request_id)
     _sample()
-    token = _current.set(made)
-    try:
-        yield made
-    finally:
-        made.end_spans()
-        _current.reset(token)
+    return made
 
 
 def has_served() -> bool:
@@ -398,13 +404,12 @@ def _write(counts: Counts) -> None:
     By hand, since it is so little that Powertools' checks of it would be most of what a request's metrics cost.
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
     """
-    namespace = os.environ.get(NAMESPACE_VARIABLE)
+    namespace, service = _names
     if not namespace:
         return
     of_dimension: defaultdict[Dimension, dict[Metric, float]] = defaultdict(dict)
     for (dimension, metric), amount in counts.items():
         of_dimension[dimension][metric] = amount
-    service = os.environ.get(SERVICE_VARIABLE, "sealane")
     now = time.time_ns() // 1_000_000
     lines = ""
     for (name, value), amounts in of_dimension.items():
@@ -438,4 +443,4 @@ def _put(keys: dict[str, Any], key: str, value: object) -> None:
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}

@@ -16,6 +16,7 @@ def namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the template has it."""
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "Sealane")
     monkeypatch.setenv("POWERTOOLS_SERVICE_NAME", "stack")
+    telemetry.start()
 
 
 def written(capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[dict[str, str], dict[str, float]]]:
@@ -90,6 +91,7 @@ def test_without_a_namespace_nothing_is_written(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("POWERTOOLS_METRICS_NAMESPACE")
+    telemetry.start()
     with request():
         LegacyMetrics().request(("claude-ai", "0.1.0"))
     captured = capsys.readouterr()

@@ -1,9 +1,10 @@
 """Application properties of the caller, for tools to read without a parameter."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
+
+from sealane.bound import Bound
 
 __all__ = ["auth_context", "get_auth_context"]
 
@@ -19,11 +20,6 @@ def get_auth_context() -> Mapping[str, Any] | None:
     return _properties.get()
 
 
-@contextmanager
-def auth_context(properties: Mapping[str, Any] | None) -> Iterator[None]:
-    """Make `properties` what `get_auth_context` returns inside the block."""
-    token = _properties.set(properties)
-    try:
-        yield
-    finally:
-        _properties.reset(token)
+def auth_context(properties: Mapping[str, Any] | None) -> Bound[Mapping[str, Any] | None]:
+    """Make `properties` what `get_auth_context` returns inside a `with` block."""
+    return Bound(_properties, properties)

@@ -1,9 +1,9 @@
 """The principal of a request: who the verified caller is, for all that is kept between requests."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
+
+from sealane.bound import Bound
 
 __all__ = ["Principal", "current_principal", "principal_context"]
 
@@ -27,15 +27,10 @@ def current_principal() -> Principal | None:
     return _principal.get()
 
 
-@contextmanager
-def principal_context(principal: Principal | None) -> Iterator[None]:
-    """Make `principal` what `current_principal` returns inside the block, as scripts and tests need it.
+def principal_context(principal: Principal | None) -> Bound[Principal | None]:
+    """Make `principal` what `current_principal` returns inside a `with` block, as scripts and tests need it.
 
     Args:
         principal: whose data is used; `None` for nobody's.
     """
-    token = _principal.set(principal)
-    try:
-        yield
-    finally:
-        _principal.reset(token)
+    return Bound(_principal, principal)

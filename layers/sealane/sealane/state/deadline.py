@@ -2,10 +2,10 @@
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
+
+from sealane.bound import Bound
 
 __all__ = ["last_words", "seconds_left", "within"]
 
@@ -15,24 +15,14 @@ _LAST_WORDS: Final = 0.5
 _deadline: ContextVar[float] = ContextVar("sealane_deadline", default=math.inf)
 
 
-@contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Serve one invocation inside the block, whose answer has to be whole in so many seconds."""
-    token = _deadline.set(time.monotonic() + seconds)
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
+def within(seconds: float) -> Bound[float]:
+    """Serve one invocation inside a `with` block, whose answer has to be whole in so many seconds from now."""
+    return Bound(_deadline, time.monotonic() + seconds)
 
 
-@contextmanager
-def last_words() -> Iterator[None]:
-    """Do inside the block what ends an answer, for which there is time although the answer's is up."""
-    token = _deadline.set(max(_deadline.get(), time.monotonic() + _LAST_WORDS))
-    try:
-        yield
-    finally:
-        _deadline.reset(token)
+def last_words() -> Bound[float]:
+    """Do inside a `with` block what ends an answer, for which there is time although the answer's is up."""
+    return Bound(_deadline, max(_deadline.get(), time.monotonic() + _LAST_WORDS))
 
 
 def seconds_left() -> float:

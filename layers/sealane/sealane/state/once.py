@@ -6,8 +6,7 @@ import json
 import logging
 import math
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -17,6 +16,7 @@ import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
 
+from sealane.bound import Bound
 from sealane.policy.principal import current_principal
 from sealane.state import aws
 from sealane.state.errors import InProgress, InvalidValue, StateUnavailable, UnstorableResult
@@ -74,14 +74,9 @@ class _Call:
 _call: ContextVar[_Call | None] = ContextVar("sealane_call", default=None)
 
 
-@contextmanager
-def call_identity(identity: CallIdentity) -> Iterator[None]:
-    """Make `identity` what `once` goes by inside the block, which serves one call."""
-    token = _call.set(_Call(identity))
-    try:
-        yield
-    finally:
-        _call.reset(token)
+def call_identity(identity: CallIdentity) -> "Bound[_Call | None]":
+    """Make `identity` what `once` goes by inside a `with` block, which serves one call."""
+    return Bound(_call, _Call(identity))
 
 
 async def once(
