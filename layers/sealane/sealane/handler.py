@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +27,7 @@ from sealane.errors import INTERNAL_ERROR, RequestRejected
 from sealane.factory import RequestContext, ServerFactory, ServerMaker, low_level_server
 from sealane.gateway.buffered import BufferedGateway
 from sealane.gateway.endpoint import Answer, Endpoint, request_id_of
-from sealane.gateway.events import DEADLINE_KEY
+from sealane.gateway.events import BUFFERED_KEY, DEADLINE_KEY
 from sealane.gateway.loop import environment_loop
 from sealane.options import HandlerOptions, handler_options
 from sealane.outcome import called_tool, observe_outcome
@@ -219,9 +220,11 @@ class McpHandler:
             is_listen = call is not None and call.request.method == "subscriptions/listen"
             mode = "auto" if is_listen else options.response_mode
             shaper = ResponseShaper(send, era=era, mode=mode, keep_alive=options.keep_alive)
+            # Nobody can end an exchange early whose answer leaves as a whole.
+            exchange = anyio.CancelScope() if BUFFERED_KEY not in scope else None
             try:
-                with anyio.CancelScope() as exchange:
-                    if (deadline := scope.get(DEADLINE_KEY)) is not None:
+                with exchange or nullcontext():
+                    if exchange is not None and (deadline := scope.get(DEADLINE_KEY)) is not None:
                         shaper.watch(self._end_in_time(deadline, era, message, shaper, exchange))
                     if mode == "sse" and call is not None and options.keep_alive:
                         shaper.watch(shaper.open_in_time())

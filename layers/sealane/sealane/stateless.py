@@ -41,7 +41,6 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from sealane.errors import INVALID_REQUEST, RequestRejected, error_response
-from sealane.gateway.events import BUFFERED_KEY
 from sealane.response_mode import ResponseShaper
 
 __all__ = ["NO_BACK_CHANNEL", "ModernCall", "check_media_types", "modern_call", "rejected", "serve"]
@@ -143,7 +142,7 @@ def rejected(verdict: InboundLadderRejection) -> RequestRejected:
 
 
 async def serve(
-    server: Server[Any], request: Request, call: ModernCall, shaper: ResponseShaper, exchange: anyio.CancelScope
+    server: Server[Any], request: Request, call: ModernCall, shaper: ResponseShaper, exchange: anyio.CancelScope | None
 ) -> None:
     """Let the SDK answer one call, on a server that serves no other.
 
@@ -153,7 +152,7 @@ async def serve(
 
     Args:
         request: what tools get to see of it, its body unread.
-        exchange: is cancelled when the client leaves, where the gateway tells.
+        exchange: is cancelled when the client leaves; `None` where nobody tells.
     """
     called, route = call.request, call.route
     if isinstance(get_tracer_provider(), ProxyTracerProvider) and "traceparent" not in (called.params or {})["_meta"]:
@@ -163,7 +162,7 @@ async def serve(
         if refused := await _mcp_param_rejection(server, request, called, route, state):
             await error_response(rejected(refused), called.id)(request.scope, request.receive, shaper.send)
             return
-        if BUFFERED_KEY not in request.scope:
+        if exchange is not None:
             shaper.watch(_cancel_when_left(request.receive, exchange))
         connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
         context = _Context(request, called, shaper)
