@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,6 +218,51 @@ from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
 [ERROR_CODE_HTTP_STATUS[-32601], KNOWN_PROTOCOL_VERSIONS[-1]]
 """) == [404, "2026-07-28"]
+
+
+def test_what_only_type_checkers_read_is_there_as_text() -> None:
+    program = """
+import sealane
+from pydantic_core import core_schema
+from typing import ForwardRef
+def told(value):
+    if isinstance(value, ForwardRef):
+        return value.__forward_arg__
+    if isinstance(value, type) and issubclass(value, dict):
+        found = [vars(each).get("__annotations__", {}) for each in reversed(value.__mro__)]
+        return [value.__name__, value.__module__, {name: told(part) for each in found for name, part in each.items()}]
+    return str(value) if not callable(value) else getattr(value, "__name__", str(value))
+schema = core_schema.typed_dict_schema({"a": core_schema.typed_dict_field(core_schema.int_schema(ge=1))})
+[{name: told(value) for name, value in sorted(vars(core_schema).items()) if name[:2] != "__" and name != "TypedDict"}, schema]
+"""
+    cut, uncut = told_by(program), told_by(program, cuts="off")
+    assert cut == uncut
+    assert len(cut[0]) > 200
+    assert cut[0]["IntSchema"][2]["ge"] == "int"
+
+
+PLUGIN = """
+import sealane
+from mcp_types import Tool
+Tool.model_rebuild()
+[Tool(name="a", input_schema={}).name, "a_plugin" in sys.modules, "importlib.metadata._meta" in sys.modules]
+"""
+
+
+def test_metadata_is_read_where_a_package_is_a_plugin_of_pydantic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    information = tmp_path / "a_plugin-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: a-plugin\nVersion: 1\n")
+    (tmp_path / "a_plugin.py").write_text(
+        "class Plugin:\n    def new_schema_validator(self, *_): return None, None, None\nplugin = Plugin()\n"
+    )
+    (information / "entry_points.txt").write_text("[console_scripts]\na = a_plugin:main\n")
+    assert told_by(PLUGIN) == ["a", False, False]
+    (information / "entry_points.txt").write_text("[pydantic]\na_plugin = a_plugin:plugin\n")
+    assert told_by(PLUGIN.replace('Tool(name="a", input_schema={}).name', '"a"')) == ["a", True, True]
 
 
 def test_many_threads_may_be_the_first_to_ask_for_a_definition() -> None:

@@ -1,7 +1,7 @@
 """What a cold start does not need is not imported before something asks for it.
 
 `import mcp.server` of SDK 2 runs the client half too, and builds some five hundred pydantic models with their schemas:
-most of the time and memory of a cold start. `install`, which importing `sealane` calls, makes five cuts in that. No
+most of the time and memory of a cold start. `install`, which importing `sealane` calls, makes seven cuts in that. No
 module is changed or replaced: all of it is there, and runs in its own words, at the first use.
 
 1. Modules in `_LAZY` run when they are first asked for a name. `mcp` itself is one, for its `__init__` is what imports
@@ -16,10 +16,14 @@ module is changed or replaced: all of it is there, and runs in its own words, at
    (https://docs.pydantic.dev/latest/api/config/#pydantic.config.ConfigDict.defer_build): the schema of a model is built
    when it is first used. The setting does not stay: models of yours that inherit from the SDK's build theirs at once.
    Nothing searches for garbage during imports, or later in what is there by then (`gc.freeze`): all of it is kept.
+6. The typed dictionaries of modules in `_DESCRIBING` are classes of dictionaries, without what only a reader of their
+   annotations would need: type checkers do not run here.
+7. Where no package says that it is a plugin of pydantic, the metadata of all is not read to find that out.
 
 What still shows: until its first use a model's `__pydantic_complete__` is false and `inspect.signature` does not know
 its fields; the tables are another type of mapping; `vars` of a module is short until its names have been asked for, all
-of which `dir` does; modules of cuts 2 and 3 do not see it when another one replaces a builtin.
+of which `dir` does; modules of cuts 2 and 3 do not see it when another one replaces a builtin; annotations of cut 6 are
+text, those that a class inherits are its parent's only, and `typing.is_typeddict` does not know it.
 
 `SEALANE_IMPORT_CUTS=off` in the environment leaves all imports as they are. So do SnapStart, whose snapshot is to have
 all of it, an SDK that was imported before `sealane`, in part or whole, and SDK 1. A module that another release does
@@ -68,6 +72,8 @@ _LAZY: Final = (
     "cryptography.hazmat.primitives.hashes",
     "cryptography.hazmat.primitives.kdf",
     "cryptography.hazmat.primitives.kdf.hkdf",
+    "http.client",
+    "importlib.metadata",
     "httpx2",
     "mcp.server.auth",
     "mcp.server.auth.routes",
@@ -81,17 +87,22 @@ _FIRST: Final = {"mcp.client": "mcp"}
 _BY_NAME: Final = ("mcp_types._types", *_REVISIONS, "mcp.shared.auth", "mcp.server.auth.provider")
 _LOOKING_UP: Final = ("mcp_types.methods", "mcp.server.elicitation")
 """Modules that put models into tables and adapters as they are imported, without asking one for anything."""
+_PLUGINS: Final = "pydantic.plugin._loader"
 _IMPORTING: Final = (
     *_LOOKING_UP,
+    _PLUGINS,
     "mcp_types",
     "mcp.server.lowlevel.server",
     "mcp.server.mcpserver.server",
     "mcp.server.request_state",
     "mcp.server.streamable_http",
+    "pydantic.networks",
 )
+_DESCRIBING: Final = ("pydantic_core.core_schema",)
+"""Modules that describe what their functions return with a hundred typed dictionaries."""
 _DEFERRING: Final = ("mcp.server", "mcp_types", *_REVISIONS)
 """Modules that make models, or import others that do."""
-_CUT: Final = frozenset([*_LAZY, *_FIRST, *_BY_NAME, *_IMPORTING, *_DEFERRING])
+_CUT: Final = frozenset([*_LAZY, *_FIRST, *_BY_NAME, *_IMPORTING, *_DESCRIBING, *_DEFERRING])
 
 _CALL: Final = compile("__call__()", "<sealane>", "eval")
 
@@ -152,6 +163,10 @@ class _Loader:
         run = self._loader.exec_module
         if spec.name in {*_BY_NAME, *_IMPORTING}:
             run = partial(_run_with_names, run)
+        if spec.name in _DESCRIBING:
+            run = partial(_run_untyped, run)
+        if spec.name == _PLUGINS:
+            run = partial(_run_without_search, run)
         if spec.name in _DEFERRING:
             run = partial(_run_deferring, run)
         if isinstance(first := sys.modules.get(_FIRST.get(spec.name, "")), _LazyModule):
@@ -321,6 +336,56 @@ def _run_with_names(run: Callable[[ModuleType], None], module: ModuleType) -> No
         if isinstance(function, FunctionType) and function.__kwdefaults__:
             defaults = function.__kwdefaults__
             function.__kwdefaults__ = {name: tables.get(id(value), value) for name, value in defaults.items()}
+
+
+def _run_untyped(run: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Run a module's code with another `TypedDict`; where that fails, as it is."""
+    loader: InspectLoader = module.__loader__  # type: ignore[assignment]
+    namespace = vars(module)
+    namespace["__builtins__"] = {**vars(builtins), "__import__": _import_untyped}
+    try:
+        exec(loader.get_code(module.__name__), namespace)  # type: ignore[arg-type]  # noqa: S102 - the module's own code
+    except Exception:
+        namespace["__builtins__"] = vars(builtins)
+        run(module)
+    else:
+        namespace["__builtins__"] = vars(builtins)
+
+
+def _import_untyped(name: str, *arguments: Any) -> object:
+    """`__import__` for `_run_untyped`."""
+    imported = builtins.__import__(name, *arguments)
+    if name in ("typing", "typing_extensions"):
+        return SimpleNamespace(**{**vars(imported), "TypedDict": _Untyped})
+    return imported
+
+
+def _run_without_search(run: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Run pydantic's loader of plugins, and let it know if there are none."""
+    run(module)
+    if vars(module).get("_plugins", ()) is None and not any(_declares_a_plugin(folder) for folder in sys.path):
+        module._plugins = {}  # type: ignore[attr-defined]
+
+
+def _declares_a_plugin(folder: str) -> bool:
+    """Whether a package there says that it is a plugin of pydantic, or may say so, in an archive.
+
+    https://packaging.python.org/en/latest/specifications/entry-points/
+    """
+    if os.path.isfile(folder):
+        return True
+    with suppress(OSError):
+        for name in os.listdir(folder or "."):
+            if name.endswith((".dist-info", ".egg-info", ".egg")):
+                with suppress(OSError), open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
+                    if b"[pydantic]" in file.read():
+                        return True
+    return False
+
+
+class _Untyped(dict[str, Any]):
+    def __init_subclass__(cls, total: bool = True) -> None:
+        """Take `total`, as typed dictionaries do."""
 
 
 class _Names(dict[str, Any]):
