@@ -11,7 +11,8 @@ module is changed or replaced: all of it is there, and runs in its own words, at
 3. Modules in `_BY_NAME` are definitions, most of them of models, and each is made when it is first asked for. While the
    module runs, every name in it stands for a `_Later`, out of which its expressions and classes make others.
 4. The tables of `mcp_types.methods` look models up when they are asked for a row: of the wire models of a protocol
-   revision (`mcp_types._v…`) there are those that its messages so far have needed.
+   revision (`mcp_types._v…`) there are those that its messages so far have needed. So does the table of
+   `mcp.server.connection`, for requests to clients.
 5. The SDK's models are made as if their `model_config` said `defer_build`
    (https://docs.pydantic.dev/latest/api/config/#pydantic.config.ConfigDict.defer_build): the schema of a model is built
    when it is first used. The setting does not stay: models of yours that inherit from the SDK's build theirs at once.
@@ -39,7 +40,7 @@ import sys
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from functools import partial
+from functools import cached_property, partial
 from importlib._bootstrap import _DeadlockError, _ModuleLockManager  # type: ignore[attr-defined]
 from importlib.machinery import ModuleSpec, PathFinder
 from threading import Lock, RLock
@@ -65,6 +66,7 @@ _LAZY: Final = (
     "mcp",
     *_REVISIONS,
     "anyio.to_process",
+    "aws_lambda_powertools",
     "aws_lambda_powertools.utilities.jmespath_utils",
     "cryptography.exceptions",
     "cryptography.hazmat.primitives.ciphers",
@@ -88,8 +90,11 @@ _BY_NAME: Final = ("mcp_types._types", *_REVISIONS, "mcp.shared.auth", "mcp.serv
 _LOOKING_UP: Final = ("mcp_types.methods", "mcp.server.elicitation")
 """Modules that put models into tables and adapters as they are imported, without asking one for anything."""
 _PLUGINS: Final = "pydantic.plugin._loader"
+_KEYED: Final = ("mcp.server.connection",)
+"""Modules that have a table of models by models, and ask what else they import."""
 _IMPORTING: Final = (
     *_LOOKING_UP,
+    *_KEYED,
     _PLUGINS,
     "mcp_types",
     "mcp.server.lowlevel.server",
@@ -332,6 +337,8 @@ def _run_with_names(run: Callable[[ModuleType], None], module: ModuleType) -> No
             namespace[name] = sys.modules[value.module]
         elif isinstance(value, MappingProxyType) and any(isinstance(row, _Later) for row in value.values()):
             namespace[name] = tables[id(value)] = _Table(value)
+        elif isinstance(value, dict) and any(isinstance(key, _Later) for key in value):
+            namespace[name] = _ByModel(value)
     for function in namespace.values():
         if isinstance(function, FunctionType) and function.__kwdefaults__:
             defaults = function.__kwdefaults__
@@ -402,6 +409,7 @@ class _Names(dict[str, Any]):
         self.to_come: dict[str, _Later] = {}
         self.by_name = self.module in _BY_NAME
         self.looking_up = self.module in _LOOKING_UP
+        self.keyed = self.module in _KEYED
 
     def run(self, code: CodeType) -> None:
         """Run the module's code."""
@@ -470,8 +478,8 @@ class _Statements(UserDict[str, object]):
 
     def __getitem__(self, name: str) -> object:
         names = self._names
-        if name in names.to_come:
-            return names.to_come[name] if names.by_name else names.value(name)
+        if (later := names.to_come.get(name)) is not None:
+            return later if names.by_name or (names.keyed and later.is_class) else names.value(name)
         if names.by_name and name in vars(builtins) and name not in names.namespace:
             return _Later(names, getattr, builtins, name)
         return self.data[name]
@@ -542,6 +550,11 @@ class _Later:
             # To pydantic and typing, which look at who calls, it is the module's own code.
             self._names["__call__"] = call
             return eval(_CALL, self._names.namespace)  # noqa: S307 - what the module's code says
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it is what a `class` statement makes."""
+        return self._function is builtins.__build_class__
 
     def inherits(self, parent: object) -> bool:
         """Whether it will be a subclass, or a union with one, of another class."""
@@ -622,3 +635,15 @@ class _Table(Mapping[object, object]):
     def copy(self) -> dict[object, object]:
         """All rows, as `MappingProxyType.copy` gives them."""
         return {**self}
+
+
+class _ByModel(UserDict[object, object]):
+    """A table whose rows are made when it is first asked for one."""
+
+    def __init__(self, rows: Mapping[object, object]) -> None:
+        self._rows = rows
+
+    @cached_property
+    def data(self) -> dict[object, object]:  # type: ignore[override]
+        """The rows."""
+        return {_now(key): _now(value) for key, value in self._rows.items()}

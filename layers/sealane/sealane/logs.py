@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
-from aws_lambda_powertools import Logger
+from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.logging.filters import SuppressFilter
 from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 from aws_lambda_powertools.logging.types import LogRecord

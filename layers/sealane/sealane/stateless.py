@@ -2,8 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio
 from mcp.server._otel import OpenTelemetryMiddleware
@@ -53,8 +52,7 @@ NO_BACK_CHANNEL: Final = (
 _NOT_A_MESSAGE: Final = "The body must be a single JSON-RPC request or notification"
 
 
-@dataclass(frozen=True, slots=True)
-class ModernCall:
+class ModernCall(NamedTuple):
     """A request of revision 2026-07-28 whose envelope and routing headers are right."""
 
     request: JSONRPCRequest

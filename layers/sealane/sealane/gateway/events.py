@@ -6,9 +6,8 @@ import functools
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mangum.types import LambdaEvent, Scope
 
@@ -33,8 +32,7 @@ class NotAnHttpEvent(ValueError):
     """The event is not one that API Gateway, a function URL or an ALB sends."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpEvent:
+class HttpEvent(NamedTuple):
     """An event that Mangum can read, and what it cannot put into the ASGI scope.
 
     Attributes:

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from sealane import snapshot
 from sealane.state import aws
@@ -58,8 +58,7 @@ class DataKey:
         return f"DataKey({self.id!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredKey:
+class StoredKey(NamedTuple):
     """A data key as the table has it, wrapped by KMS.
 
     Attributes:
