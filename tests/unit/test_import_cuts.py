@@ -145,6 +145,15 @@ PROGRAMS = [
     "import mcp.server.streamable_http as module; module.EventSourceResponse.__module__",
     "from mcp.server.request_state import AESGCM, InvalidTag; [AESGCM.__name__, InvalidTag.__name__]",
     "import cryptography.hazmat.primitives.ciphers as module; module.Cipher.__name__",
+    "from mcp.server.connection import _RESULT_FOR as rows; sorted(f'{key} {rows[key]}' for key in rows)",
+    "from mcp.server import connection; import mcp_types; connection._RESULT_FOR[mcp_types.PingRequest].__name__",
+    "from mcp.server.connection import _LOG_LEVELS; [*_LOG_LEVELS]",
+    "from aws_lambda_powertools import Metrics, Tracer; [Metrics.__module__, Tracer.__module__]",
+    "import aws_lambda_powertools.logging; aws_lambda_powertools.VERSION",
+    "import http.client; http.client.responses[404]",
+    "import http.client; issubclass(type('C', (http.client.HTTPConnection,), {}), http.client.HTTPConnection)",
+    "import importlib.metadata as metadata; metadata.version('pydantic')",
+    "from pydantic.networks import import_email_validator, AnyUrl; str(AnyUrl('http://a/'))",
 ]
 
 
