@@ -242,7 +242,8 @@ def told(value):
         return [value.__name__, value.__module__, {name: told(part) for each in found for name, part in each.items()}]
     return str(value) if not callable(value) else getattr(value, "__name__", str(value))
 schema = core_schema.typed_dict_schema({"a": core_schema.typed_dict_field(core_schema.int_schema(ge=1))})
-[{name: told(value) for name, value in sorted(vars(core_schema).items()) if name[:2] != "__" and name != "TypedDict"}, schema]
+names = sorted(name for name in vars(core_schema) if name[:2] != "__" and name != "TypedDict")
+[{name: told(getattr(core_schema, name)) for name in names}, schema]
 """
     cut, uncut = told_by(program), told_by(program, cuts="off")
     assert cut == uncut
