@@ -1,5 +1,6 @@
 """The principal of a request: who the verified caller is, for all that is kept between requests."""
 
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ def current_principal() -> Principal | None:
     return _principal.get()
 
 
-def principal_context(principal: Principal | None) -> Bound[Principal | None]:
+def principal_context(principal: Principal | None) -> AbstractContextManager[None]:
     """Make `principal` what `current_principal` returns inside a `with` block, as scripts and tests need it.
 
     Args:
