@@ -14,7 +14,7 @@ LANE = sorted((PACKAGE / "legacy").glob("*.py"))
 COMMANDS = PACKAGE / "legacy" / "cli.py"
 SHARED = tuple(
     f"sealane.{name}"
-    for name in ("errors", "gateway", "import_cuts", "legacy", "policy", "snapshot", "state", "telemetry")
+    for name in ("bound", "errors", "gateway", "import_cuts", "legacy", "policy", "snapshot", "state", "telemetry")
 )
 
 
