@@ -269,9 +269,10 @@ class Exchange:
             level, message = logging.WARNING if self._error == _TOOL_ERROR else logging.ERROR, f"failed: {reason}"
         else:
             level, message = logging.INFO, "the client left before it had its answer" if self.left else "served"
-        self._measure(milliseconds, failed)
         if not _write_line(level, message, fields):
+            # As an argument: Powertools tries to read a message that has none as JSON.
             logger.log(level, "%s", message, extra=fields)
+        self._measure(milliseconds, failed)
 
     def __enter__(self) -> "Exchange":
         """Begin: what is logged and counted from now on, and in tasks and threads that begin now, belongs to it."""
